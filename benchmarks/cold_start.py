@@ -40,9 +40,10 @@ def main() -> None:
     options = parser.parse_args()
     repeats = 1 if options.quick else REPEATS
     with tempfile.TemporaryDirectory() as folder:
-        bundle = write_bundle(Path(folder) / "bundle", MODEL, options.number_format)
+        bundle = write_bundle(Path(folder) / "bundle", MODEL)
         picture = write_pictures(Path(folder) / "pictures", "640x427", 1) / "00000.jpg"
         whole = ["-m", "vitrail", "predict", str(bundle), str(picture), "--to", f"{folder}/answers.csv"]
+        whole += ["--precision", options.number_format]
         graph = f"{folder}/model.onnx"
         cpu_seconds(["-m", "vitrail", "export", str(bundle), "--to", "onnx", "--out", graph])
         lean = ["-m", "vitrail", "predict", graph, str(picture), "--engine", "onnx", "--to", f"{folder}/again.csv"]

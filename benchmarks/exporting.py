@@ -28,7 +28,8 @@ import numpy as np
 import torch
 
 from vitrail.data.preprocess import normalize, to_batch_tensor
-from vitrail.export import quantize, verify
+from vitrail.evaluate.precision import measure_rates
+from vitrail.export import quantize
 from vitrail.export.build import reopen_file, write_and_reopen
 from vitrail.export.quantize import export_reduced_precision
 from vitrail.model.attention import device_capability
@@ -77,7 +78,7 @@ def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
     member = PredictorMember(model=create_model(config, seed=0).eval(), spec=spec, classes=names)
     pictures = draw_synthetic_images(*spec.size, spec.channels, CALIBRATING)
     with tempfile.TemporaryDirectory() as name:
-        found = verify.measure_rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)
+        found = measure_rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)
     for way, rate in found.items():
         print(f"{size:24} {way:20} {rate:9.1f} pictures/s  {rate / found['PyTorch float32']:5.2f}x")
     return {way: round(rate, 2) for way, rate in found.items()}
@@ -91,7 +92,7 @@ def answerers(member: PredictorMember, pictures: np.ndarray, folder: Path) -> di
     return {
         "PyTorch float32": eager(member),
         "predict float32": predict_with_run(member),
-        "predict bf16": predict_with_run(replace(member, number_format="bfloat16")),
+        "predict bf16": predict_with_run(replace(member, settings=replace(member.settings, precision="bfloat16"))),
         "pt2 float32": write_and_reopen(member, "pt2", folder / "float32.pt2", resize=False).run,
         "pt2 bf16": write_and_reopen(member, "pt2", folder / "bf16.pt2", False, "bfloat16").run,
         "ONNX float32": whole.run,

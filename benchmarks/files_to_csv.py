@@ -125,11 +125,13 @@ def commands(folder: Path, pictures: Path) -> dict[str, Words]:
     transformers = folder / "transformers"
     found: dict[str, Words] = {}
     for number_format, ways in WAYS.items():
-        bundle = write_bundle(folder / f"bundle-{number_format}", MODEL, number_format)
+        bundle = write_bundle(folder / "bundle", MODEL)
         if not transformers.exists():
             kept = load_bundle(bundle)
             save_model(transformers, kept.model, kept.spec, CLASSES, "transformers")
-        found[f"vitrail {number_format}"] = Words("-m", "vitrail", "predict", bundle, pictures, "--to")
+        found[f"vitrail {number_format}"] = Words(
+            "-m", "vitrail", "predict", bundle, pictures, "--precision", number_format, "--to"
+        )  # fmt: skip
         for way in ways:
             model = [transformers] if way.startswith("pipeline") else []
             found[f"{way} {number_format}"] = Words(PEERS, way, number_format, pictures, after=model)

@@ -76,6 +76,7 @@ TEXT_MASKS = (
     (r"(Expected on this machine:) .*", r"\1 <measured>"),
     (r"after [^,.]*? of training", "after <time> of training"),
     (r"\b\d[\d,.]* (images|pictures)( a second|/s)", "<rate> images/s"),
+    (r"\b\d[\d.e+]* times as fast", "<rate> times as fast"),
     (r"At most [\d,.]+ m?s: (.*), on [^.|]*\.", r"At most <time>: \1, on <processor>."),
     # Cores that this process may use, and the cores' own features: of this machine.
     (r"this process may use \d+ cores?", "this process may use <cores>"),
@@ -87,7 +88,7 @@ TEXT_MASKS = (
 )
 MASKED_KEYS = {
     # Seconds and memory, measured.
-    "seconds", "took", "memory", "actual", "predicted", "images_per_second",
+    "seconds", "took", "memory", "actual", "predicted", "images_per_second", "speedup",
     # Versions and hardware.
     "versions", "vitrail", "torch", "platform", "cpu", "python",
 }  # fmt: skip

@@ -37,14 +37,12 @@ def write_pictures(folder: Path, size: str, count: int) -> Path:
     return folder
 
 
-def write_bundle(folder: Path, name: str, number_format: str) -> Path:
-    """A bundle of a named size with random weights, which answers in a number format."""
+def write_bundle(folder: Path, name: str) -> Path:
+    """A bundle of a named size with random weights."""
     if not folder.exists():
         config = dataclasses.replace(config_from_name(name), outputs=len(CLASSES))
         model = create_model(config, 0).eval()
-        bundle.save_bundle(
-            folder, model, default_image_spec(config), "classification", CLASSES, {"number_format": number_format}
-        )
+        bundle.save_bundle(folder, model, default_image_spec(config), "classification", CLASSES, {})
     return folder
 
 

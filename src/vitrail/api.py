@@ -99,13 +99,17 @@ def fit(
     return Run(outcome.run, source_object, device, custom_functions)
 
 
-def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to read like the built-in
+def open(run: str | Path, precision: str = "float32") -> Run:  # noqa: A001 - meant to read like the built-in
     """Open the run in a folder.
 
+    Args:
+        precision: number format of predictions. "float32" gives the same predictions on every machine; "bf16" and
+            "fp16" are faster on some, and `run.predictor.precision_notes` says what they change.
+
     Raises:
-        UsageError: not a run folder.
+        UsageError: not a run folder, or an unknown number format.
     """
-    return Run(run)
+    return Run(run, precision=precision)
 
 
 def _to_path(path: str | Path | None) -> Path | None:

@@ -53,6 +53,7 @@ class ViTEstimator(BaseEstimator):
             because scikit-learn's users hold out images themselves.
         settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         out: the run folder; None makes a temporary one, which is deleted with the estimator.
+        precision: number format of predictions: "float32", or the faster "bf16" and "fp16", as `vitrail.open` takes it.
         loss, augment: functions, as `vitrail.fit` takes them; those of a pickled estimator must be importable.
         verbose: show the training as `vitrail.fit` does.
     """
@@ -71,6 +72,7 @@ class ViTEstimator(BaseEstimator):
         validation_fraction: float = 0.1,
         seed: int = 0,
         device: str = "auto",
+        precision: str = "float32",
         loss: CustomLoss | None = None,
         augment: CustomAugment | None = None,
         settings: Mapping[str, object] | None = None,
@@ -87,6 +89,7 @@ class ViTEstimator(BaseEstimator):
         self.validation_fraction = validation_fraction
         self.seed = seed
         self.device = device
+        self.precision = precision
         self.loss = loss
         self.augment = augment
         self.settings = settings
@@ -150,6 +153,7 @@ class ViTEstimator(BaseEstimator):
     def _predict_images(self, X: Any, kind: type[PredictionsT]) -> PredictionsT:
         """The run's predictions for the images of X, in order."""
         check_is_fitted(self, "run_")
+        self.run_ = self.run_.with_precision(self.precision)
         predictions = self.run_.predict(list(self._parse_images(X, fitting=False)))
         assert isinstance(predictions, kind)
         return predictions

@@ -19,6 +19,7 @@ from .evaluate.task_metrics import TaskMetrics
 from .export.quantize import ExportPrecision
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
+from .runtime import parse_precision
 from .services import diagnostics, embedding, evaluation, explanation, exporting, notebook, publishing, train_progress
 from .services.explanation import Explanation
 from .services.prediction import open_predictor, parse_images
@@ -47,6 +48,7 @@ class Run:
         trained_on: object | None = None,
         device: str = "auto",
         custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+        precision: str = "float32",
     ):
         self.path = Path(path)
         """The run folder."""
@@ -55,6 +57,8 @@ class Run:
         self._trained_on = trained_on  # the source, if it was an object in memory
         self._device = device
         self._custom_functions = custom_functions
+        self.precision = parse_precision(precision)
+        """The number format of predictions: float32 unless a person has chosen a faster one."""
 
     @property
     def report(self) -> Path:
@@ -64,15 +68,37 @@ class Run:
     @property
     def folds(self) -> tuple[Run, ...]:
         """The runs of the folds of a cross-validation; else empty."""
-        return tuple(
-            Run(path, self._trained_on, self._device, self._custom_functions)
-            for path in cross_validation.fold_folders(self.path)
-        )
+        return tuple(self._open(path) for path in cross_validation.fold_folders(self.path))
+
+    def with_precision(self, precision: str) -> Run:
+        """This run with predictions in another number format: "float32", "bf16" or "fp16".
+
+        Raises:
+            UsageError: an unknown number format.
+        """
+        return self if parse_precision(precision) == self.precision else self._open(self.path, precision=precision)
+
+    def _open(
+        self,
+        path: Path,
+        trained_on: object | None = None,
+        custom_functions: CustomFunctions | None = None,
+        precision: str = "",
+    ) -> Run:
+        """A run with what this one holds, unless it is given."""
+        source_object = self._trained_on if trained_on is None else trained_on
+        functions = custom_functions or self._custom_functions
+        return Run(path, source_object, self._device, functions, precision or self.precision)
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The trained model with its class names, on the device of `fit` or the best one here; opened at first use."""
-        return open_predictor(self.path, self._device)
+        """The trained model with its class names, on the device of `fit` or the best one here; opened at first use.
+
+        Issues a UserWarning where the run's metrics were stored in another number format.
+        """
+        predictor = open_predictor(self.path, self._device, self.precision)
+        evaluation.warn_of(predictor.precision_notes if self.precision == "float32" else ())
+        return predictor
 
     def predict(self, images: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
         """One row of predictions per image, in order.
@@ -209,7 +235,8 @@ class Run:
         labelled = self._select_images(source, split)
         for model in (path,) if source is None else (self.path, path):
             labelled = evaluation.drop_seen_images(model, labelled)
-        return evaluation.compare_models(self.predictor, open_predictor(path), labelled).comparison
+        against = open_predictor(path, precision=self.precision)
+        return evaluation.compare_models(self.predictor, against, labelled).comparison
 
     def explain(
         self,
@@ -267,7 +294,7 @@ class Run:
         resume = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
         events = resume(self.path, source_object, custom_functions=functions)
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
-        return Run(self.path, source_object, self._device, functions)
+        return self._open(self.path, source_object, functions)
 
     def extend(
         self,
@@ -298,7 +325,7 @@ class Run:
         functions = CustomFunctions(loss, augment) or self._custom_functions
         events = training.resume_run(self.path, source_object, extension, custom_functions=functions)
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
-        return Run(self.path, source_object, self._device, functions)
+        return self._open(self.path, source_object, functions)
 
     def export(
         self,

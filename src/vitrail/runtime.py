@@ -12,6 +12,11 @@ from .errors import UsageError
 from .openmp import has_short_spin
 
 Precision = Literal["float32", "bfloat16", "float16"]
+PrecisionName = Literal["float32", "bfloat16", "bf16", "float16", "fp16"]
+"""A precision as a person writes it."""
+PRECISIONS: dict[str, Precision] = {
+    "float32": "float32", "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16",
+}  # fmt: skip
 StrategyChoice = Literal["auto", "ddp", "fsdp"]
 BUSY_LOAD_PER_CORE = 2.0
 """Load per core above which a training gets less than half of the machine."""
@@ -91,6 +96,17 @@ def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
             "compile": compiled.reason,
         },
     )
+
+
+def parse_precision(word: str) -> Precision:
+    """A precision by its name or its short name, bf16 or fp16.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    if word not in PRECISIONS:
+        raise UsageError(f"The number format must be one of {', '.join(PRECISIONS)}. Got {word!r}.")
+    return PRECISIONS[word]
 
 
 def apply(runtime: Runtime) -> None:

@@ -1,5 +1,8 @@
 """One model behind many doors: 500 pictures of every accepted kind get the same decisions and scores from all of them.
 
+Every training and every door is at its defaults, as a person has them: the training computes in the number format that
+is fast here, and the doors in float32, on this processor and on one with fewer instructions.
+
 A further door is one line in `DOORS`: its name, and a function from the `House` to what it `Told`.
 """
 
@@ -8,7 +11,10 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,9 +25,11 @@ import numpy as np
 import pytest
 
 import partners
+import vitrail
 from corpus.all_cases import CASES
 from corpus.case import Case
 from corpus.writing import png16
+from end_to_end import drawn_tasks
 from quick_fits import LEARNING, digits
 from served import reading, saved, serving
 from vitrail import ViTClassifier
@@ -34,10 +42,7 @@ from vitrail.predict.predictor import Predictor
 
 pytestmark = pytest.mark.wide
 
-SETTINGS = {
-    "compute.precision": "float32", "recipe.tta_shift": 1, "decisions.abstain_fraction": 0.2,
-    "data.val_fraction": 0.3,
-}  # fmt: skip
+SETTINGS = {"recipe.tta_shift": 1, "decisions.abstain_fraction": 0.2, "data.val_fraction": 0.3}
 CLASSES = 6
 TOLERANCE = 1e-4
 """Largest difference of two scores of a picture."""
@@ -75,16 +80,18 @@ class Told(NamedTuple):
 
     labels: list[str]
     chances: np.ndarray
-    """Probabilities [n, K]."""
+    """Probabilities [n, K], or numbers as a fraction of the largest."""
     abstained: list[str] | None = None
     """None from a door that does not say it."""
 
 
 def rows(records: Sequence[dict[str, Any]]) -> Told:
     """What predictions rows say, from whichever door."""
-    names = [name for name in records[0] if name.startswith("prob_")]
-    chances = [[float(record[name]) for name in names] for record in records]
-    return Told([record["label"] for record in records], np.array(chances), [record["abstain"] for record in records])
+    names = [name for name in records[0] if name.startswith(("prob_", "value_"))]
+    chances = np.array([[float(record[name]) for name in names] for record in records])
+    found = [record.get("label", "") for record in records]
+    labels = [label if isinstance(label, str) else "|".join(label) for label in found]
+    return Told(labels, chances / max(1.0, np.abs(chances).max()), [record["abstain"] for record in records])
 
 
 def written(path: Path) -> Told:
@@ -118,7 +125,7 @@ def ray(house: House) -> Told:
 def seven_at_a_time(house: House) -> Told:
     members = [
         dataclasses.replace(member, settings=dataclasses.replace(member.settings, batch_size=7))
-        for member in house.estimator.run_.predictor.members
+        for member in Predictor.open(house.run).members
     ]
     return rows(Predictor(members).predict(list(house.pictures)).records())
 
@@ -162,9 +169,9 @@ def server(house: House) -> Told:
 DOORS: dict[str, Callable[[House], Told]] = {
     "command line": command_line,
     "command line, JSON lines": json_lines,
-    "Python, paths": lambda house: rows(house.estimator.run_.predict(house.words).records()),
+    "Python, paths": lambda house: rows(vitrail.open(house.run).predict(house.words).records()),
     "Python, bytes": lambda house: rows(
-        house.estimator.run_.predict([picture.read_bytes() for picture in house.pictures]).records()
+        vitrail.open(house.run).predict([picture.read_bytes() for picture in house.pictures]).records()
     ),
     "bundle elsewhere": elsewhere,
     "Python, seven at a time": seven_at_a_time,
@@ -288,7 +295,90 @@ def test_whoever_reads_files_decides_alike_about_values_of_another_range(high: f
 
 def agree(door: str, house: House, expected: Told) -> None:
     """A door gives the expected scores, and decides as expected about every picture."""
-    told = DOORS[door](house)
+    compare(door, DOORS[door](house), expected)
+
+
+def compare(door: str, told: Told, expected: Told) -> None:
     np.testing.assert_allclose(told.chances, expected.chances, atol=TOLERANCE, err_msg=door)
     assert told.labels == expected.labels, door
     assert told.abstained is None or told.abstained == expected.abstained, door
+
+
+# -- The other tasks, and an ensemble of folds; and the same answers from processors with fewer instructions.
+
+OTHER_DOORS = (
+    "command line", "command line, JSON lines", "Python, bytes", "bundle elsewhere", "Python, seven at a time",
+    "torch.export", "command line, ONNX", "server",
+)  # fmt: skip
+TRAIN = ("--model", "vit_mu_patch8_16", "--recipe.batch_size", "32", "--steps", "90", "--data.val_fraction", "0.3")
+
+
+def small_house(folder: Path, source: str, pictures: Sequence[Path], *words: str) -> House:
+    """A model trained at its defaults by the command line; exported unless it is an ensemble."""
+    import torch
+
+    threads = torch.get_num_threads()
+    run = folder / "run"
+    assert main(["train", source, *TRAIN, *words, "--out", str(run)]) == 0
+    torch.set_num_threads(threads)
+    if "--folds" not in words:
+        assert [main(["export", str(run), "--to", kind]) for kind in ("pt2", "onnx")] == [0, 0]
+    return House(run, tuple(pictures), made(folder / "written"))
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """Two labels with thresholds."""
+    folder = tmp_path_factory.mktemp("labels")
+    films = drawn_tasks.draw_labels(folder / "films", n=300)
+    fresh = drawn_tasks.draw_labels(folder / "fresh", n=100, seed=9)
+    return small_house(folder, str(films), sorted((fresh.parent / "pictures").iterdir()))
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> House:
+    folder = tmp_path_factory.mktemp("numbers")
+    cells = drawn_tasks.draw_numbers(folder / "cells", n=300)
+    fresh = drawn_tasks.draw_numbers(folder / "fresh", n=100, seed=9)
+    return small_house(folder, str(cells), sorted((fresh.parent / "pictures").iterdir()))
+
+
+@pytest.fixture(scope="module")
+def folds(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """An ensemble of three digit classifiers."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("folds")
+    grey, _ = digits(200)
+    pictures = [folder / f"{place:03d}.png" for place in range(len(grey))]
+    for path, picture in zip(pictures, grey, strict=True):
+        Image.fromarray(255 - picture[::-1]).save(path)  # no picture of the training
+    return small_house(folder, "digits", pictures, "--folds", "3", "--image-size", "16")
+
+
+@pytest.mark.parametrize("task", ["labels", "numbers"])
+@pytest.mark.parametrize("door", OTHER_DOORS)
+def test_labels_and_numbers_are_the_same_behind_every_door(
+    door: str, task: str, request: pytest.FixtureRequest
+) -> None:
+    other: House = request.getfixturevalue(task)
+    agree(door, other, DOORS["Python, paths"](other))
+
+
+@pytest.mark.parametrize("door", ["command line", "Python, bytes", "Python, seven at a time", "server"])
+def test_an_ensemble_of_folds_answers_alike_behind_every_door(door: str, folds: House) -> None:
+    agree(door, folds, DOORS["Python, paths"](folds))
+
+
+@pytest.mark.parametrize("capability", ["avx2", "default"])
+@pytest.mark.parametrize("task", ["house", "labels", "numbers", "folds"])
+def test_a_processor_with_fewer_instructions_gives_the_same_answers(
+    task: str, capability: str, request: pytest.FixtureRequest
+) -> None:
+    here: House = request.getfixturevalue(task)
+    out = here.folder / f"{capability}.csv"
+    fewer = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    line = [sys.executable, "-m", "vitrail", "predict", str(here.run), *here.words, "--to", str(out)]
+    done = subprocess.run(line, env=fewer, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    compare(capability, written(out), DOORS["Python, paths"](here))

@@ -150,9 +150,10 @@ def forward_batch(
         _forward_views, model, spec=spec, device=device, settings=settings, task=task, with_features=with_features
     )
     parts = num_parallel_parts(model, images, device, settings.precision)
-    if parts == 1:
-        return forward(images)
-    outputs, features = zip(*run_in_parallel(forward, images, parts), strict=True)
+    with exact_float32():
+        if parts == 1:
+            return forward(images)
+        outputs, features = zip(*run_in_parallel(forward, images, parts), strict=True)
     return torch.cat(outputs), torch.cat(features) if with_features else None
 
 
@@ -207,6 +208,25 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     from scipy.special import expit
 
     return np.asarray(expit(logits.astype(np.float64))).astype(np.float32)
+
+
+@contextmanager
+def exact_float32() -> Iterator[None]:
+    """Compute float32 products and convolutions in float32, and not in TF32 or bfloat16 inside.
+
+    PyTorch's default is TF32 in convolutions on CUDA, and `torch.set_float32_matmul_precision` of the calling program
+    reaches every product; both are given back.
+    """
+    backends = torch.backends
+    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    changed = [(place, place.fp32_precision) for place in places if place.fp32_precision not in ("ieee", "none")]
+    for place, _ in changed:
+        place.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for place, before in changed:
+            place.fp32_precision = before
 
 
 @contextmanager

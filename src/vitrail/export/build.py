@@ -8,7 +8,6 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -173,6 +172,7 @@ def export_file(
     """Write a model as one float32 file and verify its predictions.
 
     Args:
+        member: as the interfaces open it, whose predictions the file must give.
         decoded: decoded images on which the file is compared with the model; at least one.
         resize: let the file take images of any size.
 
@@ -185,11 +185,10 @@ def export_file(
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_export_path(out, file_format)
-    exact = replace(member, settings=replace(member.settings, precision="float32"))
     with make_draft(out) as draft:
-        file = write_and_reopen(exact, file_format, draft, resize)
-        result = verify_file(file.run, file.metadata, exact, preprocess_decoded(decoded, exact.spec))
-        resize_result = verify_resizing(file.run, file.metadata, exact, decoded) if resize else None
+        file = write_and_reopen(member, file_format, draft, resize)
+        result = verify_file(file.run, file.metadata, member, preprocess_decoded(decoded, member.spec))
+        resize_result = verify_resizing(file.run, file.metadata, member, decoded) if resize else None
         commit_draft(draft, out)
     return result, resize_result
 

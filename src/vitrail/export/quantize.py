@@ -21,11 +21,11 @@ from jaxtyping import UInt8
 
 from ..data.preprocess import to_batch_tensor
 from ..errors import UsageError
+from ..evaluate.precision import measure_rates
 from ..files.atomic import commit_draft, make_draft
 from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember
-from . import verify
 from .build import ExportFormat, check_export_path, reopen_file, write_and_reopen
 from .verify import PrecisionAgreement, check_agreement, compare_with_float32, preprocess_decoded
 
@@ -235,7 +235,7 @@ def export_reduced_precision(
         }
         agreement = PrecisionAgreement(
             precision=precision, task=member.task, num_images=len(images), same_fraction=same, difference=difference,
-            rates=verify.measure_rates(timed, images),
+            rates=measure_rates(timed, images),
         )  # fmt: skip
         if not force:
             check_agreement(agreement)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import UInt8
 
+from ..data.parallel import ImageName
 from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
-from ..evaluate.decisions import predictions_from_outputs
-from ..evaluate.predictions import (
-    ClassificationPredictions,
-    MultilabelPredictions,
-    RegressionPredictions,
-    TaskPredictions,
-)
+from ..evaluate.precision import find_changed_abstentions, find_changed_labels, get_scores
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions
 from ..predict import exported, onnx_predictor
 from ..predict.exported import ExportMetadata
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import Predictor, PredictorMember
 from ..spec import ImageSpec
 
 OutputFunction = Callable[[UInt8[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
@@ -59,7 +53,7 @@ def verify_file(
     """Compare a file with its model on preprocessed images, with batch sizes 1 and 5.
 
     Args:
-        member: the model, in float32.
+        member: the model as its interfaces open it.
 
     Raises:
         DamagedFileError: scores that differ by more than `TOLERANCE`, or decisions that do not follow from them.
@@ -103,14 +97,14 @@ def predict_expected(
 
 
 def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
-    """The model's predictions for preprocessed images, in the member's precision."""
-    parts = [member.compute_outputs(part) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
-    all_distances = [distances for _, distances in parts if distances is not None]
-    return predictions_from_outputs(
-        member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,
-        [("", str(row)) for row in range(len(images))], decisions=member.decisions,
-        distances=np.concatenate(all_distances) if all_distances else None,
-    )  # fmt: skip
+    """The predictions that every interface gives for preprocessed images, in the member's precision."""
+    predictor, names = Predictor([member]), [ImageName("", str(row)) for row in range(len(images))]
+    starts, batch_size = range(0, len(images), max(BATCH_SIZES)), max(BATCH_SIZES)
+    batches = to_batch_tensor(images).split(batch_size)
+    parts = zip(starts, batches, strict=True)
+    return concat_predictions(
+        [predictor.predict_prepared(names[start : start + batch_size], batch)[0] for start, batch in parts]
+    )
 
 
 def _compare_outputs(
@@ -176,11 +170,6 @@ def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata,
         )
 
 
-def get_scores(predictions: TaskPredictions) -> np.ndarray:
-    """Probabilities, or regression values, [n, K]."""
-    return predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
-
-
 def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) -> float:
     """Largest difference of two scores; of numbers as a fraction of the largest (at least of 1); inf for NaN."""
     if not np.isfinite(actual).all():
@@ -191,14 +180,7 @@ def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) ->
 
 def find_changed_decisions(actual: TaskPredictions, expected: TaskPredictions) -> np.ndarray:
     """Bool [n]: images of `actual` with another decision than in the first n rows of `expected`."""
-    n = len(actual)
-    reasons = zip(actual.abstain_column(), expected.abstain_column()[:n], strict=True)
-    changed = np.array([a != b for a, b in reasons], bool)
-    if isinstance(actual, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
-        return changed | (actual.labels != expected.labels[:n])
-    if isinstance(actual, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
-        return changed | (actual.labels != expected.labels[:n]).any(1)
-    return changed
+    return find_changed_labels(actual, expected) | find_changed_abstentions(actual, expected)
 
 
 # -- Agreement of reduced precision with float32.
@@ -290,32 +272,3 @@ def check_agreement(agreement: PrecisionAgreement) -> None:
             "Nothing is kept. Keep float32, calibrate int8 on more pictures (--calibrate FOLDER), or keep the file as "
             "it is with --force."
         )
-
-
-# -- Throughput.
-
-NUM_ROUNDS = 5
-RATE_BATCH_SIZE = 16
-"""Batch size of the timing."""
-
-
-def measure_rates(
-    functions: Mapping[str, Callable[[np.ndarray], object]],
-    images: UInt8[np.ndarray, "n H W C"],
-    num_rounds: int = NUM_ROUNDS,
-    batch_size: int = RATE_BATCH_SIZE,
-) -> dict[str, float]:
-    """Images per second of each function: the median of interleaved rounds after a warm-up.
-
-    Args:
-        images: at least one; repeated to a batch.
-    """
-    batch = np.resize(images, (batch_size, *images.shape[1:]))
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for turn in range(num_rounds + 1):
-        for name, function in functions.items():
-            began = time.perf_counter()
-            function(batch)
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
-    return {name: batch_size / statistics.median(times) for name, times in seconds.items()}

@@ -17,7 +17,7 @@ from ..data.parallel import prepare_batches
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
-from ..evaluate.inference import DEFAULT_SETTINGS, DTYPES, InferenceSettings, inference_mode
+from ..evaluate.inference import DEFAULT_SETTINGS, DTYPES, InferenceSettings, exact_float32, inference_mode
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .predictor import Predictor
@@ -169,7 +169,7 @@ def compute_features(
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
     model, device, dtype = backbone.model, torch.device(backbone.settings.device), DTYPES[backbone.settings.precision]
-    with inference_mode(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+    with inference_mode(model), exact_float32(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         x = normalize(images.to(device), backbone.spec)  # [B, C, H, W]
         if features == "patches":
             vectors = model.dense(x).permute(0, 2, 3, 1)

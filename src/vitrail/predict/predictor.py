@@ -30,16 +30,18 @@ from ..evaluate.decisions import (
 )
 from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weights, forward_batch
 from ..evaluate.ood import FeatureStats
+from ..evaluate.precision import PRECISION_KEY, PrecisionComparison, largest_comparison, read_comparison
 from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tta import TtaViews
+from ..runtime import parse_precision
 from ..spec import ImageSpec
 
 
 class Predictor:
     """A model, or an ensemble whose predictions are averaged, with its preprocessing and the names of its outputs.
 
-    An image gets the same prediction alone and in a batch, to 1e-5 in probability. The models are moved to the device
-    of their settings.
+    In float32 an image gets the same prediction alone and in a batch, to 1e-5 in probability. The models are moved to
+    the device of their settings.
 
     Args:
         members: of the same classes and task, with the same preprocessing.
@@ -73,14 +75,14 @@ class Predictor:
         """What turns outputs into predictions, of all models together."""
 
     @classmethod
-    def open(cls, path: Path, device: str | torch.device = "cpu", precision: str | None = None) -> Predictor:
+    def open(cls, path: Path, device: str | torch.device = "cpu", precision: str = "float32") -> Predictor:
         """The predictor of a bundle, an ensemble, or a run folder, in whose `model/` either lies.
 
         Args:
-            precision: None takes the one the model was evaluated in where it is known, else float32.
+            precision: of the matrix products, as `runtime.parse_precision` takes it.
 
         Raises:
-            UsageError: no bundle and no run folder at `path`.
+            UsageError: no bundle and no run folder at `path`, or an unknown precision.
             DamagedFileError: the files are not those of their manifest, or hold invalid values.
         """
         ensemble = find_ensemble(path)
@@ -134,6 +136,39 @@ class Predictor:
             member_outputs.append(outputs)
         return average_predictions(tables, self.decisions), member_outputs
 
+    def with_precision(self, precision: str) -> Predictor:
+        """The same models and preprocessing with the matrix products in another precision.
+
+        Raises:
+            UsageError: an unknown precision.
+        """
+        chosen = parse_precision(precision)
+        if all(member.settings.precision == chosen for member in self.members):
+            return self
+        other = Predictor([replace(one, settings=replace(one.settings, precision=chosen)) for one in self.members])
+        other.spec = self.spec
+        return other
+
+    @property
+    def precision_notes(self) -> tuple[str, ...]:
+        """What a user must know of the number format: the price of a fast one, and stored metrics in another one."""
+        notes, chosen = [], self.settings.precision
+        if chosen != "float32":
+            measured = largest_comparison([one.comparison for one in self.members])
+            if measured is None or measured.precision != chosen:
+                text = f"{chosen} was not compared with float32 when this model was trained: scores may differ by some"
+                notes.append(f"{text} hundredths, and with them decisions near a threshold.")
+            else:
+                several = f"Of {len(self.members)} models the one that differs most"
+                which = several if len(self.members) > 1 else "Measured when the model was trained"
+                notes.append(f"Computed in {chosen}. {which}: {measured}.")
+        if former := {one.evaluated_precision for one in self.members} - {"float32", chosen}:
+            notes.append(
+                f"The stored metrics and thresholds of this model were computed in {former.pop()}, as older versions "
+                f"did; its predictions are computed in {chosen} now, so scores may differ by some hundredths."
+            )
+        return tuple(notes)
+
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
         """Outputs float32 [B, K] for preprocessed images: logits, or standardized numbers.
 
@@ -178,6 +213,10 @@ class PredictorMember:
     decisions: Decisions = field(default_factory=Decisions)
     feature_stats: FeatureStats | None = None
     """Statistics of the training features for out-of-distribution distances, if the bundle has them."""
+    evaluated_precision: str = "float32"
+    """The number format in which the bundle's metrics and decisions were computed."""
+    comparison: PrecisionComparison | None = None
+    """What a fast number format changes on the validation images, if the training has measured it."""
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -192,16 +231,13 @@ class PredictorMember:
 
     @classmethod
     def from_bundle(
-        cls, folder: Path, device: str | torch.device = "cpu", precision: str | None = None
+        cls, folder: Path, device: str | torch.device = "cpu", precision: str = "float32"
     ) -> PredictorMember:
         """The model of a bundle.
 
-        Args:
-            precision: None takes the one the model was evaluated in where it is known, else float32.
-
         Raises:
             DamagedFileError: the bundle's files are not those of its manifest, or hold invalid values.
-            UsageError: the model was pretrained on images without labels.
+            UsageError: the model was pretrained on images without labels, or an unknown precision.
         """
         loaded, where = bundle.load_bundle(folder), str(folder / bundle.CONFIG_FILE)
         if UNLABELED_KEY in loaded.info:
@@ -218,7 +254,7 @@ class PredictorMember:
             task=task,
             settings=InferenceSettings(
                 device=device,
-                precision=precision or str(loaded.info.get("number_format", "float32")),
+                precision=parse_precision(precision),
                 views=TtaViews.from_notes(loaded.info, where),
             ),
             scaling=read_scaling(loaded.info, len(loaded.classes), str(folder)) if task == "regression" else None,
@@ -226,6 +262,8 @@ class PredictorMember:
             feature_stats=FeatureStats.from_tensors(
                 loaded.feature_stats, loaded.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
             ),
+            evaluated_precision=str(loaded.info.get(PRECISION_KEY, "float32")),
+            comparison=read_comparison(loaded.info, where),
         )
 
     @cached_property

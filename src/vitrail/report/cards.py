@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..evaluate.metrics import ClassificationMetrics, PerClassMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics, PerLabelMetrics
+from ..evaluate.precision import PrecisionComparison
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import PerColumnMetrics, RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics
@@ -35,6 +36,7 @@ def performance_section(
     source: str,
     counts: Sequence[SplitCount],
     fingerprint: str,
+    compared: PrecisionComparison | None = None,
 ) -> str:
     """The performance section of a model card: metrics with intervals, abstention, and splits.
 
@@ -42,6 +44,7 @@ def performance_section(
         metrics: of the held-out split.
         predictions: the table that they were computed from.
         counts: the splits of the source.
+        compared: the fast number format beside float32.
     """
     what = SPLIT_DESCRIPTIONS.get(metrics.split, f"{metrics.split} pictures")
     grouped = "" if metrics.groups is None else f", in {metrics.groups:,} groups such as patients"
@@ -54,6 +57,9 @@ def performance_section(
             "",
             *_per_output_table(metrics),
             *_abstention_lines(predictions, decisions),
+            "",
+            "Computed in float32, as `vitrail predict` does by default.",
+            *([] if compared is None else [f"With `--precision`, {compared}."]),
             "",
             *_markdown_table(
                 ["Pictures", "Number", "Where they come from"],

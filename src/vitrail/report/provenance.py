@@ -20,6 +20,7 @@ from ..errors import DamagedFileError, UsageError
 from ..evaluate.decisions import Decisions
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.precision import PrecisionComparison
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics
 from ..files import atomic
@@ -94,6 +95,10 @@ class ReportFacts:
     """The same for regression."""
     decisions: Decisions = field(default_factory=Decisions)
     """Calibration, thresholds and abstention, fitted on the validation images."""
+    evaluated_precision: str = ""
+    """Number format of the stored predictions and metrics; empty where an older version computed them."""
+    fast_precision: PrecisionComparison | None = None
+    """A fast number format beside float32."""
     notes: tuple[str, ...] = ()
     """Remarks for the reader, such as skipped images."""
 

@@ -21,6 +21,7 @@ from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.parallel import ImageName
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.inference import DTYPES
 from ..evaluate.predictions import RegressionPredictions
 from ..files import strict_json
 from ..predict import exported
@@ -36,7 +37,12 @@ from .protocols import list_methods, make_palette
 
 TYPICAL_PIXELS = 200_000
 BATCH_TOLERANCE = 1e-4
-"""Largest difference of an image's scores, alone and in a batch, as a fraction of the largest score (at least of 1)."""
+"""Largest difference of an image's scores in float32, alone and in a batch, as a fraction of the largest score (at
+least of 1)."""
+ROUNDING_TOLERANCE = 64.0
+"""Largest difference of the outputs in a fast number format from those in float32, as a fraction of the largest output
+(at least of 1) and in units of the spacing of its numbers at 1. It is 0.4 to 3 in models as they are trained, and 37 in
+one whose random weights are eight times too large."""
 
 
 class ServedModel:
@@ -100,16 +106,24 @@ class ServedModel:
     def warm_up(self) -> None:
         """Predict a random image, alone and in a batch, before the first request.
 
+        Whether the rest of a batch changes an image's scores is decided in float32, where rounding is far below
+        `BATCH_TOLERANCE`. In a fast number format the same comparison would measure rounding; there each output, alone
+        and in the batch, must be that of float32 up to the rounding of the format.
+
         Raises:
-            DamagedFileError: its scores are not finite, or depend on the rest of the batch.
+            DamagedFileError: its scores are not finite, depend on the rest of the batch, or are not those of float32.
         """
         spec = self.spec
         pixels = np.random.default_rng(0).integers(0, 256, (4, spec.channels, *spec.size), dtype=np.uint8)
         images = torch.from_numpy(pixels)
         key = exported.VALUES if self.predictor.task == "regression" else exported.PROBABILITIES
+        exact = self
+        if self.predictor.settings.precision != "float32":
+            exact = ServedModel(self.predictor.with_precision("float32"), self.name, on_broken=self._on_broken)
         try:
-            together = self.predict_batch([ImageName("", "")] * len(images), images).outputs[key]
-            alone = self.predict_batch([ImageName("", "")], images[:1]).outputs[key]
+            self.predict_batch([ImageName("", "")] * len(images), images)
+            together = exact.predict_batch([ImageName("", "")] * len(images), images).outputs[key]
+            alone = exact.predict_batch([ImageName("", "")], images[:1]).outputs[key]
         except HttpError as problem:
             raise DamagedFileError(f"{problem.message} Serve another copy.") from problem
         scale = max(1.0, float(np.abs(together).max()))
@@ -118,6 +132,23 @@ class ServedModel:
                 f"The model gives one picture other scores alone than among others, {apart:.2g} apart where "
                 f"{BATCH_TOLERANCE:g} are allowed. Serve another copy, or with --device cpu."
             )
+        if exact is not self:
+            for batch in (images, images[:1]):
+                self._check_rounding(exact.predictor, batch)
+
+    def _check_rounding(self, exact: Predictor, images: UInt8[Tensor, "n C h w"]) -> None:
+        """Compare the outputs of each model with those in float32; raises DamagedFileError."""
+        precision = self.predictor.settings.precision
+        allowed = ROUNDING_TOLERANCE * torch.finfo(DTYPES[precision]).eps
+        names = [ImageName("", "")] * len(images)
+        pairs = zip(*(one.predict_prepared(names, images)[1] for one in (self.predictor, exact)), strict=True)
+        for ours, expected in pairs:
+            apart = float(np.abs(ours - expected).max()) / max(1.0, float(np.abs(expected).max()))
+            if not apart <= allowed:
+                raise DamagedFileError(
+                    f"In {precision} the model gives other outputs than in float32, {apart:.2g} apart where the "
+                    f"rounding of {precision} allows {allowed:.2g}. Serve it without --precision."
+                )
 
     def make_typical_batch(self) -> tuple[Callable[[], object], int]:
         """A function that predicts a typical batch, and its size: 4 images of 224 x 224, up to 64 smaller ones."""
@@ -143,6 +174,7 @@ class ServedModel:
             "methods": self._methods,
             "palette": self._palette,
             "limits": {"bytes": limits.max_body_bytes, "pictures": limits.max_images, "pixels": spec.max_pixels},
+            "precision": predictor.settings.precision,
             "token": needs_token,
             "version": version("vitrail"),
             "licence": self.licence,
@@ -150,17 +182,24 @@ class ServedModel:
 
 
 def load_served_model(
-    model_name: str, name: str, device: str, threads: int, changes: Mapping[str, str], on_broken: Callable[[], None]
+    model_name: str,
+    name: str,
+    device: str,
+    precision: str,
+    threads: int,
+    changes: Mapping[str, str],
+    on_broken: Callable[[], None],
 ) -> ServedModel:
     """Load a model in the thread that will run it, and try it.
 
     Args:
+        precision: of the matrix products, as `runtime.parse_precision` takes it.
         threads: of torch in this thread; 0 measures whether one or all of the machine's give more throughput.
 
     Raises:
         UsageError, DamagedFileError: as `services.prediction.open_predictor` and `ServedModel.warm_up`.
     """
-    predictor = apply_image_options(open_predictor(model_name, device), changes)
+    predictor = apply_image_options(open_predictor(model_name, device, precision), changes)
     model = ServedModel(predictor, name, _read_licence(Path(model_name)), on_broken)
     if threads:
         set_thread_count(threads)

@@ -48,6 +48,7 @@ class ServeRequest:
     proxy: str = ""
     """Addresses, with commas between them, whose X-Forwarded-For is believed."""
     device: str = "auto"
+    precision: str = "float32"
     threads: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
     limits: ServerLimits = field(default_factory=ServerLimits)
@@ -135,7 +136,13 @@ async def _run_until_stopped(
         loop.call_soon_threadsafe(start_draining)
 
     open_model = partial(
-        load_served_model, request.model, request.name, request.device, request.threads, request.changes
+        load_served_model,
+        request.model,
+        request.name,
+        request.device,
+        request.precision,
+        request.threads,
+        request.changes,
     )
     service = Service(request.name, request.limits, tokens, open_model, on_ready, on_failed, request.log)
     server = StoppableServer(_make_uvicorn_config(request, service), drain)

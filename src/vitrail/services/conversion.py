@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import torch
+from jaxtyping import Float64
+from torch import Tensor
 
+from .. import config
 from ..checkpoints import bundle
 from ..checkpoints import save as writing
 from ..checkpoints.families import torchvision
@@ -19,7 +22,7 @@ from ..checkpoints.validate import Audit
 from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.calibration import SCALING_KEY, TargetScaling, read_scaling
-from ..evaluate.decisions import read_decisions
+from ..evaluate.decisions import DECISIONS_KEY, read_decisions
 from ..evaluate.tta import TtaViews
 from ..files import hub
 from ..files.atomic import commit_draft, make_draft
@@ -54,8 +57,10 @@ class ConversionResult:
     """Random images that were compared."""
     audit: Audit
     """Every tensor of the written files, as read back."""
+    model: ViT
+    """The model as read back."""
     notes: tuple[str, ...]
-    """What the target cannot express, without effect on images of the model's size."""
+    """What the target cannot express, and what was folded into the weights for it."""
 
 
 def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> ConversionResult:
@@ -73,12 +78,9 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
     if model_info.trained_model is None:
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_conversion_path(out, to)
-    info = _bundle_info(model_info)
-    if to != "bundle" and model_info.task == "regression":
-        scaling = read_scaling(info, len(model_info.classes), "the bundle")
-        if scaling is not None:  # other libraries do not know it
-            model_info = replace(model_info, trained_model=fold_scaling_into_head(model_info.model, scaling))
-            del info[SCALING_KEY]
+    info, folded = _bundle_info(model_info), ""
+    if to != "bundle":  # other libraries do not know what a bundle notes
+        model_info, info, folded = _fold_into_head(model_info, info)
     with make_draft(out) as draft:
         statistics = bundle.load_feature_stats(model_info.bundle) if model_info.bundle is not None else None
         names = model_info.classes
@@ -100,7 +102,8 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
         difference=difference,
         num_images=NUM_TEST_IMAGES,
         audit=read_back.audit,
-        notes=_list_losses(model_info, read_back, info, to),
+        model=read_back.model,
+        notes=(*([folded] if folded else []), *_list_losses(model_info, read_back, info, to)),
     )
 
 
@@ -221,23 +224,51 @@ def _list_losses(
     return tuple(notes)
 
 
+def _fold_into_head(model_info: ModelInfo, info: dict[str, object]) -> tuple[ModelInfo, dict[str, object], str]:
+    """The model with scaling, or with temperatures where it has one view, in its head; info without them; a note.
+
+    The mean of several views is one of probabilities, and a temperature divides its logarithm: that is no linear map.
+    """
+    task, views = parse_task(model_info.task), TtaViews.from_notes(info, "the bundle")
+    if task == "regression":
+        scaling = read_scaling(info, len(model_info.classes), "the bundle")
+        if scaling is None:
+            return model_info, info, ""
+        folded = fold_scaling_into_head(model_info.model, scaling)
+        return replace(model_info, trained_model=folded), {k: v for k, v in info.items() if k != SCALING_KEY}, ""
+    decisions = read_decisions(info, task, model_info.classes, "the bundle")
+    if not decisions.temperature or views.num_views > 1:
+        return model_info, info, ""
+    temperature = torch.tensor(decisions.temperature, dtype=torch.float64)
+    folded = scale_head(model_info.model, 1 / temperature.expand(model_info.config.outputs))
+    what, function = ("temperature is", "softmax") if task == "classification" else ("temperatures are", "sigmoid")
+    note = f"the {what} folded into the weights of the head: the {function} of its outputs is calibrated"
+    plain = config.write(replace(decisions, temperature=()))
+    return replace(model_info, trained_model=folded), {**info, DECISIONS_KEY: plain}, note
+
+
 def fold_scaling_into_head(model: ViT, scaling: TargetScaling) -> ViT:
     """A copy of a model whose head gives deviation x output + mean, in the units of the targets.
 
     Raises:
         UsageError: the head has no bias, which would have to hold the mean.
     """
-    folded = copy.deepcopy(model)
-    matrices = [matrix for matrix in (folded.head.linear, folded.head.distillation) if matrix is not None]
-    deviation = torch.tensor(scaling.deviation, dtype=torch.float64)
-    mean = torch.tensor(scaling.mean, dtype=torch.float64)
+    if model.head.linear is not None and model.head.linear.bias is None:
+        raise UsageError(
+            "Other libraries need the mean of the training targets in the head's bias, and this model's head has none. "
+            "Convert it to a bundle, which keeps the mean beside the weights."
+        )
+    deviation, mean = (torch.tensor(each, dtype=torch.float64) for each in (scaling.deviation, scaling.mean))
+    return scale_head(model, deviation, mean)
+
+
+def scale_head(model: ViT, factor: Float64[Tensor, " K"], shift: Float64[Tensor, " K"] | None = None) -> ViT:
+    """A copy of a model whose head gives factor x output + shift; a shift needs a bias."""
+    scaled = copy.deepcopy(model)
+    matrices = [matrix for matrix in (scaled.head.linear, scaled.head.distillation) if matrix is not None]
     with torch.no_grad():
         for matrix in matrices:
-            if matrix.bias is None:
-                raise UsageError(
-                    "Other libraries need the mean of the training targets in the head's bias, and this model's head "
-                    "has none. Convert it to a bundle, which keeps the mean beside the weights."
-                )
-            matrix.weight.copy_(matrix.weight.double() * deviation[:, None])
-            matrix.bias.copy_(matrix.bias.double() * deviation + mean)
-    return folded
+            matrix.weight.copy_(matrix.weight.double() * factor[:, None])
+            if matrix.bias is not None:
+                matrix.bias.copy_(matrix.bias.double() * factor + (0.0 if shift is None else shift))
+    return scaled

@@ -10,11 +10,9 @@ from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
-from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import DataError, UsageError
-from ..evaluate.inference import InferenceSettings
 from ..evaluate.tables import require_pyarrow, to_valid_utf8
 from ..files import atomic
 from ..files.npy import open_npy_writer
@@ -22,7 +20,7 @@ from ..files.suggest import suggest_path
 from ..predict.embedder import NO_IMAGES_MESSAGE, Backbone, Embedder, Embeddings, FeatureKind, join_embeddings
 from .image_options import override_image_options
 from .open_model import find_model, locate_model, parse_choice
-from .prediction import choose_device
+from .prediction import choose_inference
 
 SIMILARITY_COLUMNS = ("path", "id", "rank", "nearest", "nearest_id", "similarity")
 
@@ -50,14 +48,20 @@ def parse_feature_kind(word: str) -> FeatureKind:
     return parse_choice(word, kinds, "Features are")
 
 
-def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping[str, str] | None = None) -> Embedder:
+def open_embedder(
+    model_name: str | Path,
+    device: str = "auto",
+    changes: Mapping[str, str] | None = None,
+    precision: str = "float32",
+) -> Embedder:
     """An embedder for a run folder, a bundle, an ensemble, or weights of any known layout.
 
     Args:
         changes: how files are opened: "image.page" and "image.max_pixels", as text.
+        precision: of the matrix products, as `runtime.parse_precision` takes it.
 
     Raises:
-        UsageError: nothing at the path, or a missing device.
+        UsageError: nothing at the path, or a device or precision that is not here.
         DamagedFileError: the files are damaged or malicious.
     """
     place = locate_model(str(model_name))
@@ -66,14 +70,12 @@ def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping
             f"Features need trained weights: a run folder, a bundle, or a weights file. {model_name} does not exist."
             f"{suggest_path(str(model_name))}"
         )
-    torch_device = choose_device(device)
+    settings = choose_inference(device, precision)
     ensemble = find_ensemble(place.path)
     paths: Sequence[Path] = [place.path] if ensemble is None else list_members(ensemble)
     backbones = []
     for path in paths:
         model_info = find_model(str(path))
-        info = {} if model_info.bundle is None else bundle.read_bundle_info(model_info.bundle).info
-        settings = InferenceSettings(device=torch_device, precision=str(info.get("number_format", "float32")))
         backbones.append(Backbone(model=model_info.model, spec=model_info.spec, settings=settings))
     embedder = Embedder(backbones)
     embedder.spec = override_image_options(embedder.spec, changes or {})

@@ -43,7 +43,8 @@ def examine_machine(device: str = "auto") -> list[MachineFact]:
         "num_workers": str(machine.num_workers),
         "compile": "yes" if machine.compile else "no",
     }
-    facts = [MachineFact(name, value, machine.reasons[name]) for name, value in choices.items()]
+    reasons = machine.reasons | {"precision": f"of trainings: {machine.reasons['precision']}; predictions in float32"}
+    facts = [MachineFact(name, value, reasons[name]) for name, value in choices.items()]
     return [
         *_examine_processor(machine),
         *facts,
@@ -87,10 +88,10 @@ def _examine_processor(machine: runtime.Runtime) -> list[MachineFact]:
 def _examine_attention(machine: runtime.Runtime) -> list[MachineFact]:
     """The rows of `OPEN_PATH_MAX_TOKENS` for this device."""
     capability, facts = device_capability(machine.device), []
-    for use, gradients in (("training", True), ("inference", False)):
+    for use, precision, gradients in (("training", machine.precision, True), ("inference", "float32", False)):
         value, reason = "fused", f"nothing faster was measured on {capability}"
-        if tokens := OPEN_PATH_MAX_TOKENS.get((capability, machine.precision, gradients), 0):
-            value, reason = f"open to {tokens} tokens", f"measured on {capability}, {machine.precision}"
+        if tokens := OPEN_PATH_MAX_TOKENS.get((capability, precision, gradients), 0):
+            value, reason = f"open to {tokens} tokens", f"measured on {capability}, {precision}"
         facts.append(MachineFact(f"attention, {use}", value, reason))
     return facts
 

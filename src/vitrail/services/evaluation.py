@@ -466,10 +466,15 @@ def evaluate_out_of_fold(
 
 
 def warn_of_notes(labelled: LabelledImages) -> LabelledImages:
+    """Issue a UserWarning for each note of labelled images."""
+    warn_of(labelled.notes)
+    return labelled
+
+
+def warn_of(notes: Sequence[str]) -> None:
     """Issue a UserWarning for each note, located at the caller's line outside of the package."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("vitrail."):
         frame, level = frame.f_back, level + 1
-    for note in labelled.notes:
+    for note in notes:
         warnings.warn(note, UserWarning, stacklevel=level)
-    return labelled

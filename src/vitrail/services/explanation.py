@@ -43,7 +43,7 @@ from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..spec import ImageSpec
 from .open_model import ModelInfo, find_model, locate_model
-from .prediction import choose_device, open_predictor, parse_images, predictor_from_model_info
+from .prediction import choose_inference, open_predictor, parse_images, predictor_from_model_info
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,8 +103,11 @@ class Explainer:
         raise UsageError(f"The model has no output {name!r}. Its outputs are {known}.")
 
 
-def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
+def open_explainer(model_name: str | Path, device: str = "auto", precision: str = "float32") -> Explainer:
     """Open a run folder, a bundle or a weights file, with a predictor if its outputs have names.
+
+    Args:
+        precision: of the predictions; maps are always computed in float32.
 
     Raises:
         UsageError: nothing at the path, an ensemble, or a missing device.
@@ -118,14 +121,14 @@ def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
         )
     folder = find_bundle(place.path)
     if folder is not None and strict_json.read_json(folder / bundle.CONFIG_FILE).get("classes"):
-        return explainer_from_predictor(open_predictor(place.path, device), str(model_name))
+        return explainer_from_predictor(open_predictor(place.path, device, precision), str(model_name))
     model_info = find_model(str(place.path))
-    torch_device = choose_device(device)
+    settings = choose_inference(device, precision)
     if model_info.classes:
-        return explainer_from_predictor(predictor_from_model_info(model_info, torch_device), str(model_name))
+        return explainer_from_predictor(predictor_from_model_info(model_info, settings), str(model_name))
     return Explainer(
-        model_name=str(model_name), model=model_info.model.to(torch_device), spec=model_info.spec, classes=(),
-        task="classification", device=torch.device(torch_device), predictor=None,
+        model_name=str(model_name), model=model_info.model.to(settings.device), spec=model_info.spec, classes=(),
+        task="classification", device=torch.device(settings.device), predictor=None,
     )  # fmt: skip
 
 

@@ -9,18 +9,23 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
+from ..checkpoints import bundle
+from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.decoding.decode import decode_image
 from ..errors import DataError, UsageError
+from ..evaluate.precision import find_changed_labels, get_scores
 from ..export import build
 from ..export.build import ExportFormat
 from ..export.quantize import EXPORT_PRECISIONS, ExportPrecision, check_precision_support, export_reduced_precision
-from ..export.verify import PrecisionAgreement
+from ..export.verify import PrecisionAgreement, predict_with_member, preprocess_decoded
+from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
+from ..predict.predictor import PredictorMember
 from ..randomness import derive
 from ..spec import ImageSpec
 from . import conversion
 from .evaluation import LabelledImages, load_held_out
-from .open_model import find_model, parse_choice
+from .open_model import ModelInfo, find_model, parse_choice
 from .prediction import open_predictor
 
 EXPORT_TARGETS: tuple[ExportFormat | conversion.ConversionTarget, ...] = (
@@ -115,13 +120,44 @@ def export_model(
     default = conversion.default_conversion_path(model_name, known)
     if is_run:
         default = Path(model_name) / "exports" / conversion.add_extension(to, known)
-    converted = conversion.convert_model(find_model(model_name), known, out or default)
+    model_info = find_model(model_name)
+    converted = conversion.convert_model(model_info, known, out or default)
     compared = f"compared on {converted.num_images} random pictures"
     compared += f": outputs differ by at most {converted.difference:.2g}"
+    unlike_run = () if known == "bundle" else _measure_losses(model_name, model_info, converted.model, to, trained_on)
     return ExportResult(
         path=converted.path, to=to, difference=converted.difference, num_images=converted.num_images,
-        notes=(compared, *converted.notes),
+        notes=(compared, *converted.notes, *unlike_run),
     )  # fmt: skip
+
+
+def _measure_losses(
+    model_name: str, model_info: ModelInfo, model: ViT, to: str, trained_on: object | None
+) -> tuple[str, ...]:
+    """How far what a reader of another library's files makes of images is from the run's predictions, as a note.
+
+    Such a reader takes one view, the softmax or sigmoid of the outputs, the likeliest class or labels from 0.5 on.
+
+    Args:
+        model: as read back.
+    """
+    if not model_info.classes or (
+        model_info.bundle is not None and UNLABELED_KEY in bundle.read_bundle_info(model_info.bundle).info
+    ):
+        return ()
+    predictor = open_predictor(model_name, "cpu")
+    decoded, origin = load_comparison_images(Path(model_name), predictor.spec, False, trained_on)
+    images = preprocess_decoded(decoded, predictor.spec)
+    task = predictor.task
+    plain = PredictorMember(model=model, spec=predictor.spec, classes=predictor.classes, task=task)
+    theirs, ours = (predict_with_member(one, images) for one in (plain, predictor.single_member()))
+    difference = float(np.abs(get_scores(theirs).astype(np.float64) - get_scores(ours)).max())
+    what = {"classification": "softmax of its outputs", "multilabel": "sigmoid of its outputs"}.get(task, "outputs")
+    text = f"the {what} and the answers of vitrail predict differ by at most {difference:.2g} {origin}"
+    if task == "regression":
+        return (text,)
+    changed, noun = int(find_changed_labels(theirs, ours).sum()), "label" if task == "classification" else "answer"
+    return (f"{text}: {changed:,} of {len(images):,} {noun}s are others in {to}",)
 
 
 def _export_file(
@@ -129,7 +165,8 @@ def _export_file(
 ) -> ExportResult:
     build.check_export_path(out, kind)
     check_precision_support(kind, options.precision)
-    member = open_predictor(model_name, "cpu").single_member()
+    predictor = open_predictor(model_name, "cpu")
+    member = predictor.single_member()
     calibration: list[DecodedArray] = []
     fitted = ""
     if options.precision == "int8":
@@ -150,8 +187,7 @@ def _export_file(
     if resized is not None:
         proofs.append(resized)
         notes.append(f"resizing by itself, {resized}")
-    if member.settings.precision != "float32":
-        notes.append(f"the model was evaluated in {member.settings.precision}; this file computes in float32")
+    notes += [note.removesuffix(".") for note in predictor.precision_notes]
     return ExportResult(
         path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
         num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),

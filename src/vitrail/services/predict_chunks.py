@@ -48,6 +48,7 @@ class ChunkedPredictRequest:
     sets: bool = False
     skip_bad: bool = False
     device: str = "auto"
+    precision: str = "float32"
     changes: Mapping[str, str] | None = None
     """How files are opened."""
 
@@ -124,6 +125,7 @@ def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     todo = [index for index in own if not chunks.is_complete(index)]
     batches = _predict_and_write(chunks, todo, predictor, request)
     total = sum(len(chunks.chunk_images(index)) for index in todo)
+    progress.print_notes(() if group.rank else predictor.precision_notes)
     deque(batches if group.rank else progress.track_batches(batches, total), maxlen=0)
     return join_if_complete(request, chunks, predictor.task, own, todo, group)
 
@@ -158,7 +160,8 @@ def open_request_predictor(request: ChunkedPredictRequest, device: str, num_proc
     Raises:
         as `predict_in_chunks`.
     """
-    predictor = apply_image_options(open_predictor(request.model, device, num_processes), request.changes or {})
+    predictor = open_predictor(request.model, device, request.precision, num_processes)
+    predictor = apply_image_options(predictor, request.changes or {})
     if request.sets:
         require_sets_support(predictor.task, predictor.decisions)
     return predictor
@@ -261,6 +264,7 @@ def predict_on_ray(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     except ImportError as error:
         raise UsageError("--engine ray needs Ray and Ray Data: pip install 'vitrail[ray]'.") from error
     predictor, chunks = open_chunk_folder(request, "cpu")
+    progress.print_notes(predictor.precision_notes)
     own = chunks.chunks_for_rank(0, 1)
     todo = [index for index in own if not chunks.is_complete(index)]
     if todo:

@@ -71,14 +71,17 @@ def _abbreviate(value: object) -> str:
     return repr(value) if isinstance(value, str | os.PathLike) else f"a {type(value).__name__}"
 
 
-def open_predictor(model_name: str | Path, device: str = "auto", num_processes: int = 1) -> Predictor:
+def open_predictor(
+    model_name: str | Path, device: str = "auto", precision: str = "float32", num_processes: int = 1
+) -> Predictor:
     """Open a run folder, a bundle, or a published classifier with class names.
 
     Args:
+        precision: of the matrix products, as `runtime.parse_precision` takes it.
         num_processes: processes that share the cores of this machine.
 
     Raises:
-        UsageError: nothing at the path, a model without class names, or a missing device.
+        UsageError: nothing at the path, a model without class names, or a device or precision that is not here.
         DamagedFileError: the files are damaged or malicious.
     """
     place = locate_model(str(model_name))
@@ -87,37 +90,38 @@ def open_predictor(model_name: str | Path, device: str = "auto", num_processes: 
             f"There is no model at {model_name}.{suggest_path(str(model_name))} Answers need one that is trained "
             "and knows its classes: a run folder, a bundle, or a published classifier."
         )
-    torch_device = choose_device(device, num_processes)
+    settings = choose_inference(device, precision, num_processes)
     folder = find_ensemble(place.path) or find_bundle(place.path)
     if folder is not None:
-        return Predictor.open(folder, torch_device)
+        return Predictor.open(folder, settings.device, settings.precision)
     model_info = find_model(str(place.path))
     if not model_info.classes:
         raise UsageError(
             f"Answers need the names of the classes, and {model_name} has none beside its {model_info.config.outputs} "
             "outputs. Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    return predictor_from_model_info(model_info, torch_device)
+    return predictor_from_model_info(model_info, settings)
 
 
-def predictor_from_model_info(model_info: ModelInfo, device: str) -> Predictor:
+def predictor_from_model_info(model_info: ModelInfo, settings: InferenceSettings) -> Predictor:
     """A predictor from a model with class names."""
     member = PredictorMember(
         model=model_info.model,
         spec=model_info.spec,
         classes=model_info.classes,
         task=parse_task(model_info.task),
-        settings=InferenceSettings(device=device),
+        settings=settings,
     )
     return Predictor([member])
 
 
-def choose_device(device: str, num_processes: int = 1) -> str:
-    """Resolve a device, with the threads that torch shall use there.
+def choose_inference(device: str, precision: str = "float32", num_processes: int = 1) -> InferenceSettings:
+    """Resolve a device and a precision, and set the threads that torch shall use there.
 
     Raises:
-        UsageError: a missing device.
+        UsageError: a device that is not here, an unknown precision, or one that the device does not support.
     """
-    machine = runtime.choose(runtime.RuntimeSettings(device=device), num_processes)
+    settings = runtime.RuntimeSettings(device=device, precision=runtime.parse_precision(precision))
+    machine = runtime.choose(settings, num_processes)
     runtime.apply(machine)
-    return machine.device
+    return InferenceSettings(device=machine.device, precision=machine.precision)

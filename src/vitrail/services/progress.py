@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol, TypeVar, runtime_checkable
 
+from ..errors import escape_unprintable
 from ..formatting import format_duration
 
 ItemT = TypeVar("ItemT")
@@ -80,6 +81,12 @@ def print_skipped(skipped: Iterable[tuple[str, str]]) -> None:
     """Print every skipped (path, reason) on standard error."""
     for path, reason in skipped:
         _write_stderr(f"left out {path}: {reason}\n")
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print every note on standard error."""
+    for note in notes:
+        _write_stderr(f"{escape_unprintable(note)}\n")
 
 
 def _write_progress(text: str, terminal: bool) -> None:

@@ -24,6 +24,7 @@ from ..evaluate.decisions import Decisions
 from ..evaluate.label_errors import LabelErrorReport, label_error_advice, list_label_errors
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.precision import largest_comparison
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions, read_predictions_csv
 from ..evaluate.primary_metric import compute_primary_metric
 from ..evaluate.probe import learnable_mask
@@ -304,6 +305,7 @@ def _write_folds_report(
             label_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, MultilabelMetrics)),
             number_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, RegressionMetrics)),
             decisions=Decisions(),
+            fast_precision=largest_comparison([one.fast_precision for one in each]),
             notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
         ),
     )

@@ -19,9 +19,11 @@ from ..evaluate import calibration, decisions, task_metrics
 from ..evaluate.calibration import SCALING_KEY
 from ..evaluate.conformal import min_calibration_size
 from ..evaluate.decisions import Decisions
+from ..evaluate.inference import DEFAULT_SETTINGS
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.ood import OOD_ALPHA, FeatureStats
+from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison, read_comparison
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
@@ -35,7 +37,7 @@ from .context import TrainContext
 from .dataset import Dataset
 from .events import Event, FinishEvent, Note
 from .finetune import features, linear_probe
-from .held_out import MapInput, build_predictions, compute_outputs, fit_decisions
+from .held_out import MapInput, build_predictions, compare_fast_precision, compute_outputs, fit_decisions
 from .loop import TrainState
 from .optim import use_ema_weights
 from .phase import PHASE_NAMES, sum_phase_totals
@@ -66,7 +68,15 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     try:
         outputs = {name: compute_outputs(train_state, plan, dataset, dataset.splits[name]) for name in ("val", "test")}
         stored = _read_decisions(run, train_state, dataset)
-        decided, feature_stats = stored or fit_decisions(train_state, plan, dataset, outputs["val"])
+        if stored is None:
+            fitted = fit_decisions(train_state, plan, dataset, outputs["val"])
+            compared = None
+            try:
+                compared = compare_fast_precision(train_state, plan, dataset, outputs["val"], *fitted)
+            except DataError as error:  # the metrics do not depend on it
+                yield Note(f"The fast number format was not compared with float32: {error}")
+            stored = (*fitted, compared)
+        decided, feature_stats, compared = stored
         predictions = {
             split: build_predictions(dataset, split, each, decided, feature_stats)
             for split, each in outputs.items()
@@ -80,13 +90,13 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             if dataset.source.task == "classification" or not np.isnan(dataset.targets(split)).all()
         ]
     except DataError as error:  # the model is kept, without decisions
-        write_bundle(context, train_state, None, None)
+        write_bundle(context, train_state, None)
         raise DataError(
             f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
             f"follow with: vitrail train --resume {run.path}"
         ) from error
-    card = _model_card_section(plan, dataset, decided, evaluated)
-    write_bundle(context, train_state, decided, feature_stats, card)
+    card = _model_card_section(plan, dataset, decided, evaluated, compared)
+    write_bundle(context, train_state, decided, feature_stats, compared, card)
     yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(outputs["val"].rows)))
     for split, table in predictions.items():
         write_predictions(run, table)
@@ -100,7 +110,9 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
     last = evaluated[-1]
-    _write_report(context, reasons, train_state, evaluated, outputs[last.predictions.split].images, totals, decided)
+    _write_report(
+        context, reasons, train_state, evaluated, outputs[last.predictions.split].images, totals, decided, compared
+    )
     if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
@@ -145,28 +157,31 @@ def _training_totals(run: RunFolder) -> TrainingTotals:
 
 def _read_decisions(
     run: RunFolder, train_state: TrainState, dataset: Dataset
-) -> tuple[Decisions, FeatureStats | None] | None:
-    """Decisions and feature statistics of a bundle that this run has written already; None without such a bundle."""
+) -> tuple[Decisions, FeatureStats | None, PrecisionComparison | None] | None:
+    """Decisions, feature statistics and comparison in a bundle that this run has written; None without such a one."""
     info = bundle.read_bundle_info(run.bundle).info if run.bundle.exists() else {}
     if decisions.DECISIONS_KEY not in info:
         return None
     assert isinstance(train_state.model, ViT)
     where, width = str(run.bundle), train_state.model.config.width
     decided = decisions.read_decisions(info, dataset.source.task, dataset.source.classes, where)
-    return decided, FeatureStats.from_tensors(bundle.load_feature_stats(run.bundle), width, where)
+    feature_stats = FeatureStats.from_tensors(bundle.load_feature_stats(run.bundle), width, where)
+    return decided, feature_stats, read_comparison(info, where)
 
 
 def write_bundle(
     context: TrainContext,
     train_state: TrainState,
     decision_values: Decisions | None,
-    feature_stats: FeatureStats | None,
+    feature_stats: FeatureStats | None = None,
+    compared: PrecisionComparison | None = None,
     card: str = "",
 ) -> None:
     """Write the model bundle, unless this run has written one with decisions already.
 
     Args:
         decision_values: None where they could not be fitted yet; such a bundle is replaced later.
+        compared: the fast number format beside float32.
         card: the model card's section about the held-out metrics.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
@@ -179,7 +194,7 @@ def write_bundle(
     scaling = dataset.scaling
     info = {
         "model_name": plan.model_name,
-        "number_format": plan.compute.precision,
+        PRECISION_KEY: DEFAULT_SETTINGS.precision,
         **plan.recipe.views.to_notes(),
         "attention": {"training": training, "inference": inference},
         "data": {"source": dataset.source.name, "fingerprint": dataset.source.fingerprint()},
@@ -192,6 +207,7 @@ def write_bundle(
         },
         **({} if scaling is None else {SCALING_KEY: scaling.to_json()}),
         **({} if decision_values is None else {decisions.DECISIONS_KEY: config.write(decision_values)}),
+        **({} if compared is None else {COMPARISON_KEY: config.write(compared)}),
     }
     tensors = None if feature_stats is None else feature_stats.to_tensors()
     with use_ema_weights(train_state.model, train_state.ema):
@@ -207,6 +223,7 @@ def _write_report(
     image_source: ImageStore,
     totals: TrainingTotals,
     decisions: Decisions,
+    compared: PrecisionComparison | None,
 ) -> None:
     """Write thumbnails, explanation maps, groups, report.json and report.html for the last evaluated split.
 
@@ -229,7 +246,7 @@ def _write_report(
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     metrics = [one.metrics for one in evaluated_splits]
-    provenance.write_facts(run.path, _report_facts(context, reasons, metrics, totals, decisions))
+    provenance.write_facts(run.path, _report_facts(context, reasons, metrics, totals, decisions, compared))
     page.build_report(run.path)
 
 
@@ -246,6 +263,7 @@ def _report_facts(
     metrics: Sequence[TaskMetrics],
     totals: TrainingTotals,
     decisions: Decisions,
+    compared: PrecisionComparison | None,
 ) -> provenance.ReportFacts:
     run, plan, dataset = context.run, context.plan, context.dataset
     environment = {
@@ -272,6 +290,8 @@ def _report_facts(
         label_metrics=tuple(each for each in metrics if isinstance(each, MultilabelMetrics)),
         number_metrics=tuple(each for each in metrics if isinstance(each, RegressionMetrics)),
         decisions=decisions,
+        evaluated_precision=DEFAULT_SETTINGS.precision,
+        fast_precision=compared,
         notes=(
             *dataset.source.notes,
             *dataset.notes,
@@ -314,7 +334,11 @@ def _split_groups(dataset: Dataset, split: str) -> np.ndarray | None:
 
 
 def _model_card_section(
-    plan: Plan, dataset: Dataset, decisions: Decisions, evaluated_splits: Sequence[EvaluatedSplit]
+    plan: Plan,
+    dataset: Dataset,
+    decisions: Decisions,
+    evaluated_splits: Sequence[EvaluatedSplit],
+    compared: PrecisionComparison | None,
 ) -> str:
     """The model card's section about the last evaluated split; empty where none was evaluated."""
     if not evaluated_splits:
@@ -322,5 +346,5 @@ def _model_card_section(
     predictions, metrics = evaluated_splits[-1]
     source = dataset.source
     return cards.performance_section(
-        metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint()
+        metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint(), compared
     )

@@ -5,23 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Int64, UInt8
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from .. import runtime
 from ..data.loader import ImageStore
 from ..data.preprocess import normalize, preprocess_image
-from ..data.source import Source
+from ..data.source import Source, Task
 from ..errors import DataError
 from ..evaluate.decisions import Decisions, predictions_from_outputs
 from ..evaluate.decisions import fit_decisions as decisions_fit_decisions
-from ..evaluate.inference import InferenceSettings, run_inference_with_features
+from ..evaluate.inference import (
+    InferenceSettings,
+    cast_weights,
+    forward_batch,
+    inference_mode,
+    run_inference_with_features,
+)
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import FeatureStats, fit_feature_stats
+from ..evaluate.precision import RATE_BATCH_SIZE, PrecisionComparison, compare_precisions, measure_rates
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
@@ -39,6 +49,8 @@ from .optim import use_ema_weights
 from .plan import Plan
 
 EVALUATION_BATCH = 250
+MAX_PRECISION_IMAGES = 2000
+"""Validation images on which the fast number format is compared with float32."""
 FEATURE_STATS_IMAGES = 5000
 """Training images for the feature statistics of out-of-distribution detection."""
 
@@ -60,11 +72,13 @@ def compute_outputs(
     dataset: Dataset,
     rows: NDArray[np.int64],
     views: TtaViews | None = None,
+    precision: str = "float32",
 ) -> ModelOutputs:
     """The model's outputs for some rows, in their order.
 
     Args:
         views: test-time augmentation; None takes the plan's.
+        precision: float32, in which the interfaces answer, whatever the training computed in.
 
     Raises:
         DataError: an image cannot be read, or outputs are not finite.
@@ -73,7 +87,7 @@ def compute_outputs(
     images = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
     settings = InferenceSettings(
         device=plan.compute.device,
-        precision=plan.compute.precision,
+        precision=precision,
         views=views or plan.recipe.views,
         batch_size=EVALUATION_BATCH,
     )
@@ -84,6 +98,53 @@ def compute_outputs(
     require_finite(outputs)
     require_finite(features)
     return ModelOutputs(rows, images, outputs, features)
+
+
+def compare_fast_precision(
+    train_state: TrainState,
+    plan: Plan,
+    dataset: Dataset,
+    valid_outputs: ModelOutputs,
+    decisions: Decisions,
+    feature_stats: FeatureStats | None,
+) -> PrecisionComparison | None:
+    """Compare predictions in the fast number format of the device with those in float32, on validation images.
+
+    On at most `MAX_PRECISION_IMAGES` of them. None if the training and the device know no fast number format, or there
+    are no validation images.
+
+    Raises:
+        DataError: outputs in the fast number format are not finite.
+    """
+    device = plan.compute.device
+    trained = plan.compute.precision
+    fast = trained if trained != "float32" else runtime.choose(runtime.RuntimeSettings(device=device)).precision
+    chosen = np.isin(valid_outputs.rows, dataset.sample("val", MAX_PRECISION_IMAGES, plan.seed))
+    rows = valid_outputs.rows[chosen]
+    if fast == "float32" or not len(rows):
+        return None
+    exact = valid_outputs._replace(
+        rows=rows, outputs=valid_outputs.outputs[chosen], features=valid_outputs.features[chosen]
+    )
+    outputs = compute_outputs(train_state, plan, dataset, rows, precision=fast)
+    predict = partial(build_predictions, dataset, "val", decisions=decisions, feature_stats=feature_stats)
+    assert isinstance(train_state.model, ViT)
+    with use_ema_weights(train_state.model, train_state.ema), inference_mode(train_state.model):
+        forward = {}
+        for precision in ("float32", fast):
+            settings = InferenceSettings(device=device, precision=precision, views=plan.recipe.views)
+            model = cast_weights(train_state.model, precision)
+            forward[precision] = partial(_forward_to_cpu, model, plan.image, settings, dataset.source.task)
+        rates = measure_rates(forward, exact.images.take(rows[:RATE_BATCH_SIZE]).numpy())
+    speedup = rates[fast] / rates["float32"]
+    return compare_precisions(predict(exact), predict(outputs), fast, torch.device(device).type, speedup)
+
+
+def _forward_to_cpu(
+    model: nn.Module, spec: ImageSpec, settings: InferenceSettings, task: Task, images: np.ndarray
+) -> Tensor:
+    """One forward pass, with its wait for the device."""
+    return forward_batch(model, torch.from_numpy(images), spec, settings, task)[0].cpu()
 
 
 def fit_decisions(

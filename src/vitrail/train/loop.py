@@ -17,6 +17,7 @@ from torch.nn.utils import clip_grad_norm_, get_total_norm
 from ..data.loader import Batch, ImageStore, iter_batches
 from ..data.preprocess import normalize
 from ..data.source import Task
+from ..evaluate.inference import DTYPES
 from ..model.vit import ViT, create_model
 from ..randomness import derive, uniform
 from ..runtime import is_out_of_memory
@@ -215,7 +216,6 @@ def apply_step(
 
 # -- Gradients of one step: forward and backward in micro-batches, summed over ranks
 
-TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LossFunction = Callable[[Tensor, Tensor], Loss]
 """From outputs and targets to (total, weight)."""
 ForwardLoss = Callable[[Tensor, "Tensor | None", Tensor], tuple[Tensor, Tensor]]
@@ -234,7 +234,7 @@ class StepInput(NamedTuple):
 
 def make_forward_loss(parallel: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
     """The function that is differentiated, from uint8 images to the loss; compiled as one graph if the plan says so."""
-    dtype = TORCH_DTYPES[plan.compute.precision]
+    dtype = DTYPES[plan.compute.precision]
 
     def forward_loss(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         x = normalize(images, plan.image)
@@ -311,7 +311,7 @@ def find_largest_batch(fits: Callable[[int], None], batch: int) -> int:
 
 def try_step(train_state: TrainState, plan: Plan, batch: int) -> None:
     """Forward and backward pass of a batch of black images, which take most memory of a step; drops the gradients."""
-    device, dtype = plan.compute.device, TORCH_DTYPES[plan.compute.precision]
+    device, dtype = plan.compute.device, DTYPES[plan.compute.precision]
     images = torch.zeros(batch, plan.image.channels, *plan.image.size, device=device)
     try:
         with torch.autocast(images.device.type, dtype, enabled=dtype != torch.float32):

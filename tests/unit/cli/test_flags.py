@@ -12,11 +12,11 @@ FLAGS = {
                 --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run
                 --devices --help-plan --json --debug""",
     "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --split --data-root
-                   --skip-bad --device --json --debug""",
-    "predict": "--to --sets --engine --part-size --skip-bad --device --json --debug",
-    "embed": "--to --features --nearest --of --skip-bad --device --json --debug",
+                   --skip-bad --device --precision --json --debug""",
+    "predict": "--to --sets --engine --part-size --skip-bad --device --precision --json --debug",
+    "embed": "--to --features --nearest --of --skip-bad --device --precision --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
-                  --faithfulness --to --opacity --skip-bad --device
+                  --faithfulness --to --opacity --skip-bad --device --precision
                   --json --debug""",
     "inspect": """--walk --figures --picture --token --cmap --cost --on --devices --batch --pictures --epochs
                   --number-format --optimizer --reached --layout --match --heads --image-size --channels
@@ -24,7 +24,7 @@ FLAGS = {
     "export": """--to --out --layout --private --dry-run --resize --precision --calibrate --force
                  --json --debug""",
     "serve": """--host --port --name --token-file --proxy --max-bytes --max-pictures --batch --waiting --per-client
-                --deadline --slow --workers --threads --device --log --json --debug""",
+                --deadline --slow --workers --threads --device --precision --log --json --debug""",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--for --positive --prevalence --parts-per-minute --hours --claim --json --debug",

@@ -92,6 +92,20 @@ def test_bfloat16_answers_nearly_the_same_in_float32_numbers():
     assert 0 < np.abs(exact - rough).max() < 0.05
 
 
+def test_the_calling_programs_faster_products_are_set_aside_and_given_back():
+    """torch.set_float32_matmul_precision("medium") computes in bfloat16 where the processor has it."""
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(16, 256), nn.Linear(256, 256))
+    exact = run_inference(wide, Shelf(), np.arange(10), SPEC)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = run_inference(wide, Shelf(), np.arange(10), SPEC)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    np.testing.assert_array_equal(found, exact)
+
+
 def test_wrong_settings_are_named():
     with pytest.raises(UsageError, match=r"one of float32, bfloat16, float16\. Got 'half'\."):
         InferenceSettings(precision="half")

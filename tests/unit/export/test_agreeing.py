@@ -11,6 +11,7 @@ import torch
 
 from exportable import member, pictures
 from vitrail.errors import DamagedFileError
+from vitrail.evaluate.precision import measure_rates
 from vitrail.export.build import make_metadata
 from vitrail.export.module import ExportModule
 from vitrail.export.verify import (
@@ -18,7 +19,6 @@ from vitrail.export.verify import (
     check_agreement,
     compare_with_float32,
     measure_agreement,
-    measure_rates,
     predict_with_member,
 )
 

@@ -26,13 +26,6 @@ OTHERS += [
 OTHERS += [("pt2", "float16", "mean, indexed", "multilabel", "labels")]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Speed is measured once, on one picture."""
-    monkeypatch.setattr(verify, "NUM_ROUNDS", 1)
-    monkeypatch.setattr(verify, "RATE_BATCH_SIZE", 1)
-
-
 def made(one, kind, precision, out, force=False):
     seen = pictures(one.spec, 40, seed=1)
     return export_reduced_precision(

@@ -60,6 +60,14 @@ def test_a_score_that_is_no_number_is_refused():
         proof_of(member(task="classification"), nan)
 
 
+def test_a_file_is_compared_with_the_run_as_it_answers_and_not_with_a_copy_in_float32():
+    """F2: a model that answers in bfloat16 is not what this float32 file computes."""
+    one = member()
+    fast = dataclasses.replace(one, settings=dataclasses.replace(one.settings, precision="bfloat16"))
+    with pytest.raises(DamagedFileError, match="answers otherwise than the run"):
+        proof_of(fast)
+
+
 def other_class(outputs):
     outputs["decisions"][:] = (outputs["decisions"] + 1) % 3
 

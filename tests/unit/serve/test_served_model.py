@@ -101,6 +101,45 @@ def test_e11_a_picture_must_get_the_same_scores_alone_and_among_others(monkeypat
         found.warm_up()
 
 
+class Disturbed(torch.nn.Module):
+    """A model whose outputs are moved: in a fast number format by `fast` times the batch, else by `exact` times it."""
+
+    def __init__(self, inner: torch.nn.Module, exact: float, fast: float):
+        super().__init__()
+        self.inner, self.exact, self.fast = inner, exact, fast
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        moved = self.fast if torch.is_autocast_enabled(images.device.type) else self.exact
+        return self.inner(images) + moved * len(images) * torch.arange(3)
+
+
+def disturbed(exact: float, fast: float, precision: str = "bfloat16") -> ServedModel:
+    plain = member()
+    settings = dataclasses.replace(plain.settings, precision=precision)
+    moved = dataclasses.replace(plain, model=Disturbed(plain.model, exact, fast), settings=settings)
+    return ServedModel(Predictor([moved]), "tiny")
+
+
+@pytest.mark.parametrize("rounding", [0.0, 0.002, 0.01, -0.03])
+def test_rounding_of_a_fast_number_format_that_depends_on_the_batch_refuses_no_healthy_model(rounding):
+    """F3: the scores differ by more than the tolerance of float32, alone and among others."""
+    found = disturbed(0.0, rounding)
+    found.warm_up()
+    together, alone = (found.predictor.predict_prepared(NAMES[:n], images_of(found, 4)[:n])[1][0] for n in (4, 1))
+    assert rounding == 0 or np.abs(together[0] - alone[0]).max() > 1e-4
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_model_that_depends_on_the_batch_is_refused_in_every_number_format(precision):
+    with pytest.raises(DamagedFileError, match="other scores alone than among others"):
+        disturbed(0.002, 0.002, precision).warm_up()
+
+
+def test_a_fast_number_format_that_gives_other_outputs_is_refused():
+    with pytest.raises(DamagedFileError, match=r"In bfloat16 the model gives other outputs than in float32, .* allows"):
+        disturbed(0.0, 1.0).warm_up()
+
+
 def test_about_says_what_was_decided():
     found = opened(decided="unlike").describe(ServerLimits(max_body_bytes=1000, max_total_body_bytes=2000), True)
     assert found["classes"] == ["cat", "dog", "fish"] and found["columns"] == [] and found["task"] == "classification"

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from vitrail.evaluate.inference import DTYPES
 from vitrail.model.vit import create_model
-from vitrail.train.loop import TORCH_DTYPES, build_train_state, try_step
+from vitrail.train.loop import build_train_state, try_step
 from vitrail.train.plan import ComputeSettings, Plan
 
 
-@pytest.mark.parametrize("number_format", list(TORCH_DTYPES))
+@pytest.mark.parametrize("number_format", list(DTYPES))
 def test_a_step_is_tried_in_the_number_format_of_the_run(number_format):
     plan = Plan(compute=ComputeSettings(precision=number_format))
     plan = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=12, depth=1, heads=2, mlp_width=24))
@@ -23,6 +24,6 @@ def test_a_step_is_tried_in_the_number_format_of_the_run(number_format):
         part.register_forward_hook(lambda part, _, answer: products.update({part: answer.dtype}))
     try_step(learner, plan, 2)
     blocks = {products[part] for name, part in learner.model.named_modules() if part in products and "blocks" in name}
-    assert blocks == {TORCH_DTYPES[number_format]}
+    assert blocks == {DTYPES[number_format]}
     assert all(parameter.grad is None for parameter in learner.model.parameters())
     assert not torch.is_autocast_enabled("cpu")

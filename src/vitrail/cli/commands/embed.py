@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
 from ...formatting import format_count
+from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json
 
@@ -49,6 +50,8 @@ class Embed(Command):
     """Leave out pictures that cannot be read and name them, instead of stopping."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
+    precision: PrecisionName = "float32"
+    """Number format of the model: float32 is the same on every machine, bf16 and fp16 are faster on some."""
     json: bool = False
     """Print what was done as JSON."""
     changes: tuple[tuple[str, str], ...] = ()
@@ -59,7 +62,7 @@ class Embed(Command):
         self._check_flags()
         from ...services import embedding
 
-        embedder = embedding.open_embedder(self.model, self.device, dict(self.changes))
+        embedder = embedding.open_embedder(self.model, self.device, dict(self.changes), self.precision)
         result = self._embed_paths(embedder, self.paths, self.to)
         progress.print_skipped(result.skipped)
         rows = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError, escape_unprintable
+from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json
 
@@ -70,6 +71,8 @@ class Evaluate(Command):
     """Leave out pictures that cannot be read, instead of stopping."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
+    precision: PrecisionName = "float32"
+    """Number format of the answers: float32 is the same on every machine, bf16 and fp16 are faster on some."""
     json: bool = False
     """Print the figures as JSON."""
     changes: tuple[tuple[str, str], ...] = ()
@@ -88,7 +91,7 @@ class Evaluate(Command):
             return self._evaluate_folds()
         split = self.split or ("all" if self.suspects else None)
         if self.source:
-            predictor = open_predictor(self.model, self.device)
+            predictor = open_predictor(self.model, self.device, self.precision)
             predictor = apply_image_options(predictor, self._select_changes(of_files=True))
             settings = evaluation.build_source_settings(
                 self.model, self.source, self._select_changes(), self.data_root, predictor.task
@@ -100,7 +103,8 @@ class Evaluate(Command):
             )
         else:
             labelled = evaluation.load_held_out(self._require_run_folder(), split)
-            predictor = open_predictor(self.model, self.device)
+            predictor = open_predictor(self.model, self.device, self.precision)
+        progress.print_notes(predictor.precision_notes)
         if self.against:
             return self._compare_models(predictor, labelled)
         if self.suspects:
@@ -180,6 +184,11 @@ class Evaluate(Command):
                 f"{self.model} holds several folds, whose answers are kept; only --by can be asked of those. Ask one "
                 f"of the folds, such as {Path(self.model) / 'fold-0'}, or give a SOURCE that they have not seen."
             )
+        if self.precision != "float32":
+            raise UsageError(
+                f"{self.model} holds several folds, whose answers are kept, in float32. Leave out --precision "
+                f"{self.precision}, or ask one of the folds, such as {Path(self.model) / 'fold-0'}."
+            )
         labelled, result = evaluation.evaluate_out_of_fold(Path(self.model), self.split)
         _print_notes(labelled)
         if not self.by:
@@ -196,8 +205,9 @@ class Evaluate(Command):
         settings = evaluation.build_source_settings(
             self.model, self.source, self._select_changes(), self.data_root, "auto"
         )
-        predictor = apply_image_options(open_predictor(self.model, self.device), self._select_changes(of_files=True))
-        _print_notes(own)
+        predictor = open_predictor(self.model, self.device, self.precision)
+        predictor = apply_image_options(predictor, self._select_changes(of_files=True))
+        progress.print_notes((*predictor.precision_notes, *own.notes))
         other = diagnostics.load_ood_source(self.source, settings)
         comparison = diagnostics.evaluate_ood(predictor, own, other, self.skip_bad, progress.track_batches)
         if self.json:
@@ -240,7 +250,8 @@ class Evaluate(Command):
         from ...services import evaluation
         from ...services.prediction import open_predictor
 
-        other = open_predictor(self.against, self.device)
+        other = open_predictor(self.against, self.device, self.precision)
+        progress.print_notes(other.precision_notes)
         for model in (self.model, self.against) if self.source else (self.against,):
             labelled = evaluation.drop_seen_images(Path(model), labelled)
         _print_notes(labelled)
@@ -279,5 +290,4 @@ class Evaluate(Command):
 
 
 def _print_notes(labelled: LabelledImages) -> None:
-    for note in labelled.notes:
-        print(escape_unprintable(note), file=sys.stderr)
+    progress.print_notes(labelled.notes)

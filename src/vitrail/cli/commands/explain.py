@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import DataError, UsageError
+from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json, to_flag
 
@@ -87,6 +88,8 @@ class Explain(Command):
     """Leave out pictures that cannot be read, or whose map says nothing, and name them, instead of stopping."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
+    precision: PrecisionName = "float32"
+    """Number format of the answers: float32, bf16 or fp16. Maps are always computed in float32."""
     json: bool = False
     """Print the facts as JSON."""
 
@@ -141,7 +144,7 @@ class Explain(Command):
         self._reject_unused_flags("--faithfulness", UNUSED_WITH_FAITHFULNESS)
         if len(self.paths) > 1:
             raise UsageError(f"--faithfulness takes one SOURCE in the place of PATHS. Got {len(self.paths)}.")
-        predictor = open_predictor(Path(self.model), self.device)
+        predictor = open_predictor(Path(self.model), self.device, self.precision)
         if self.paths:
             settings = evaluation.build_source_settings(self.model, self.paths[0], {}, None, predictor.task)
             labelled = evaluation.load_other_source(self.paths[0], None, settings)
@@ -153,6 +156,7 @@ class Explain(Command):
                 f"vitrail explain {self.model} SOURCE --faithfulness"
             )
         all_names = tuple(name for name, method in METHODS.items() if "patch" not in method.option_names)
+        progress.print_notes(predictor.precision_notes)
         names = {None: DEFAULT_METHODS, "all": all_names}.get(self.method, (str(self.method),))
         sys.stderr.write(f"measuring {', '.join(names)} on {min(NUM_IMAGES, len(labelled.rows))} pictures\n")
         report = measure_faithfulness(predictor, labelled, {name: get_map_function(name) for name in names})
@@ -175,7 +179,8 @@ class Explain(Command):
         from ...services import explanation
 
         images = expand_image_paths(self.paths)
-        explainer = explanation.open_explainer(self.model, self.device)
+        explainer = explanation.open_explainer(self.model, self.device, self.precision)
+        progress.print_notes(() if explainer.predictor is None else explainer.predictor.precision_notes)
         request = explanation.ExplainRequest(
             method=None if self.method == explanation.ALL_METHODS else self.method,
             target=self.class_,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
 from ...formatting import format_count
+from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json
 
@@ -56,6 +57,8 @@ class Predict(Command):
     """Leave out pictures that cannot be read and name them, instead of stopping."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
+    precision: PrecisionName = "float32"
+    """Number format of the answers: float32 is the same on every machine, bf16 and fp16 are faster on some."""
     json: bool = False
     """Print the rows as JSON; of an answer in parts, how it stands."""
     changes: tuple[tuple[str, str], ...] = ()
@@ -115,6 +118,7 @@ class Predict(Command):
             chunk_size=self.part_size or DEFAULT_CHUNK_SIZE,
             skip_bad=self.skip_bad,
             device=self.device,
+            precision=self.precision,
             changes=dict(self.changes),
         )
         predict = predict_chunks.predict_on_ray if self.engine == "ray" else predict_chunks.predict_in_chunks
@@ -130,6 +134,11 @@ class Predict(Command):
         from ...evaluate.predictions import concat_predictions
         from ...services.predict_onnx import open_onnx_predictor
 
+        if self.precision != "float32":
+            raise UsageError(
+                f"An ONNX file computes in the number format that it was exported in. Leave out --precision "
+                f"{self.precision}, or name the run."
+            )
         if self.sets:
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
         predictor = open_onnx_predictor(self.model, self.device, dict(self.changes))
@@ -141,7 +150,8 @@ class Predict(Command):
         from ...evaluate.predictions import concat_predictions
         from ...services.prediction import apply_image_options, open_predictor
 
-        predictor = apply_image_options(open_predictor(self.model, self.device), dict(self.changes))
+        predictor = apply_image_options(open_predictor(self.model, self.device, self.precision), dict(self.changes))
+        progress.print_notes(predictor.precision_notes)
         if self.sets:
             require_sets_support(predictor.task, predictor.decisions)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
-from ...runtime import count_usable_cores
+from ...runtime import PrecisionName, count_usable_cores
 from ...serve.auth import BearerTokens, read_tokens
 from ...serve.limits import ServerLimits
+from ...services.progress import print_notes
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Serve(Command):
     """Threads of the model; 0 measures whether one or all of them serve more."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
+    precision: PrecisionName = "float32"
+    """Number format of the answers: float32 is the same on every machine, bf16 and fp16 are faster on some."""
     log: bool = False
     """Print a line for each request: when it ended, its path, its status and its seconds; no names, no addresses."""
     json: bool = False
@@ -107,6 +110,7 @@ class Serve(Command):
             port=self.port,
             proxy=self.proxy,
             device=self.device,
+            precision=self.precision,
             threads=self.threads,
             changes=dict(self.changes),
             limits=limits,
@@ -129,6 +133,7 @@ class Serve(Command):
 
     def _print_ready(self, served_model: ServedModel) -> None:
         predictor = served_model.predictor
+        print_notes(predictor.precision_notes)
         noun = "numbers" if predictor.task == "regression" else predictor.task
         facts = f"{served_model.name}: {len(predictor.classes)} {noun}"
         self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": served_model.name})

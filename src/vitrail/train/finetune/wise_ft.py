@@ -88,9 +88,7 @@ def _evaluate_weights(
     plan, task = context.plan, context.dataset.source.task
     if not len(rows):
         return None
-    settings = InferenceSettings(
-        device=plan.compute.device, precision=plan.compute.precision, views=plan.recipe.views, batch_size=FEATURE_BATCH
-    )
+    settings = InferenceSettings(device=plan.compute.device, views=plan.recipe.views, batch_size=FEATURE_BATCH)
     outputs = run_inference(model, images, rows, plan.image, settings, task)
     name = "the start, frozen" if alpha == 0 else "tuned" if alpha == 1 else f"{alpha:g} of the way to tuned"
     return evaluate_candidate(name, task, outputs, context.dataset.metric_targets(rows))

@@ -74,9 +74,10 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
 
 
 def describe_attention(plan: Plan) -> str:
-    """The attention paths of training and inference, in words."""
+    """The attention paths of training, in its precision, and of inference, in float32, in words."""
     training, inference = choose_attention_paths(plan)
-    return f"{training} in training, {inference} in inference: {plan.compute.precision}, {plan.model.tokens} tokens"
+    precisions = " and ".join(dict.fromkeys((plan.compute.precision, "float32")))
+    return f"{training} in training, {inference} in inference: {precisions}, {plan.model.tokens} tokens"
 
 
 def choose_attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attention.AttentionPath]:
@@ -84,7 +85,7 @@ def choose_attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attenti
     model, compute = plan.model, plan.compute
     capability = attention.device_capability(compute.device)
     training = attention.choose_path(model.attention, capability, compute.precision, model.tokens, True)
-    return training, attention.choose_path(model.attention, capability, compute.precision, model.tokens, False)
+    return training, attention.choose_path(model.attention, capability, "float32", model.tokens, False)
 
 
 def fix_steps(plan: Plan, throughput: Throughput, spent: float = 0.0) -> tuple[Plan, Reasons]:
