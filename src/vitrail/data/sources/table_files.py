@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ...formatting import format_count
 from ...files.sniff import HEAD_BYTES, kind_from_bytes
+from ...formatting import format_count
 from ..decoding.decoded_image import has_image_extension
 from ..labels.codes import Cell, ColumnBuilder
 
