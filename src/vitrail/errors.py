@@ -24,6 +24,10 @@ def escape_unprintable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
 
 
+class MachineWarning(UserWarning):
+    """Something that this machine cannot do and that Vitrail works around; a line of the command on standard error."""
+
+
 class VitrailError(Exception):
     """Base class; carries the exit code of the command line."""
 
