@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from .caller_state import isolate
 from .errors import UsageError
 from .evaluate.compare import Comparison
 from .evaluate.decisions import add_prediction_sets
@@ -70,10 +71,12 @@ class Run:
         )
 
     @cached_property
+    @isolate
     def predictor(self) -> Predictor:
         """The trained model with its class names, on the device of `fit` or the best one here; opened at first use."""
         return open_predictor(self.path, self._device)
 
+    @isolate
     def predict(self, images: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
         """One row of predictions per image, in order.
 
@@ -89,6 +92,7 @@ class Run:
         predictions = self.predictor.predict(parsed, skip_bad=skip_bad)
         return add_prediction_sets(predictions, self.predictor.decisions) if sets else predictions
 
+    @isolate
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> TaskMetrics:
         """Metrics with confidence intervals on the held-out images, or on another source of the same classes.
 
@@ -103,6 +107,7 @@ class Run:
         """
         return self._evaluate_predictions(source, split, skip_bad)[1].metrics
 
+    @isolate
     def slices(
         self,
         by: str = evaluation.ALL_COLUMNS,
@@ -121,6 +126,7 @@ class Run:
         labelled, measured = self._evaluate_predictions(source, split, skip_bad)
         return evaluation.evaluate_subgroups(labelled, measured.predictions, by)
 
+    @isolate
     def shortcuts(
         self, source: object | None = None, split: str | None = None, skip_bad: bool = False
     ) -> ShortcutReport:
@@ -133,6 +139,7 @@ class Run:
         predictions = evaluation.predict_labelled(self.predictor, labelled, skip_bad)
         return evaluation.measure_shortcuts(self.predictor, labelled, predictions, skip_bad)
 
+    @isolate
     def corruptions(
         self,
         suite: str = "films",
@@ -151,6 +158,7 @@ class Run:
             self.predictor, self._select_images_and_warn(source, split), suite, most, skip_bad
         ).robustness
 
+    @isolate
     def suspects(
         self, source: object | None = None, split: str = evaluation.ALL_IMAGES, skip_bad: bool = False
     ) -> LabelErrorReport:
@@ -162,6 +170,7 @@ class Run:
         labelled = diagnostics.keep_split_images(self.path, self._select_images(source, split))
         return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)
 
+    @isolate
     def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> OodComparison:
         """Out-of-distribution detection of another source against the held-out images, as `vitrail evaluate --unlike`.
 
@@ -193,6 +202,7 @@ class Run:
             labelled if source is None else evaluation.note_seen_images(self.path, labelled)
         )
 
+    @isolate
     def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
         """Compare both models on the same images, with a p-value for each metric, as `vitrail evaluate --against`.
 
@@ -211,6 +221,7 @@ class Run:
             labelled = evaluation.drop_seen_images(model, labelled)
         return evaluation.compare_models(self.predictor, open_predictor(path), labelled).comparison
 
+    @isolate
     def explain(
         self,
         images: object,
@@ -243,6 +254,7 @@ class Run:
         )  # fmt: skip
         return explanation.explain_with_predictor(self.predictor, str(self.path), images, request)
 
+    @isolate
     def resume(
         self,
         source: object | None = None,
@@ -269,6 +281,7 @@ class Run:
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return Run(self.path, source_object, self._device, functions)
 
+    @isolate
     def extend(
         self,
         minutes: float | None = None,
@@ -300,6 +313,7 @@ class Run:
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return Run(self.path, source_object, self._device, functions)
 
+    @isolate
     def export(
         self,
         to: str,
@@ -333,6 +347,7 @@ class Run:
         options = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
         return exporting.export_model(str(self.path), to, path, options, self._trained_on).path
 
+    @isolate
     def embed(self, images: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
         """Feature vectors of images; `nearest` finds the most similar ones.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from .caller_state import set_own_threads
 from .errors import UsageError
 from .openmp import has_short_spin
 
@@ -95,9 +96,7 @@ def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
 
 def apply(runtime: Runtime) -> None:
     """Set torch's thread count and, on a CPU, keep freed memory for the next batch."""
-    import torch
-
-    torch.set_num_threads(runtime.threads)
+    set_own_threads(runtime.threads)
     if runtime.device == "cpu":
         keep_freed_memory()
 

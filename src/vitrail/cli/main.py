@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from ..caller_state import replace_missing_streams
 from ..errors import MachineWarning, ResourceError, UsageError, VitrailError, escape_unprintable
 from ..runtime import is_out_of_memory
 from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, parse_command
@@ -52,15 +53,15 @@ COMMANDS: dict[str, type[Command]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; errors.py lists them."""
     words = list(sys.argv[1:] if argv is None else argv)
-    _replace_missing_streams()
-    was_terminal = sys.stdout.isatty()
-    try:
-        with _print_machine_warnings():
-            code = _run_command(words)
-        sys.stdout.flush()  # raises here if the reader has closed the pipe
-    except (Exception, KeyboardInterrupt) as error:
-        code = 0 if _is_output_closed(error, was_terminal) else _print_failure(error, "--debug" in words)
-    _flush_streams()
+    with replace_missing_streams():
+        was_terminal = sys.stdout.isatty()
+        try:
+            with _print_machine_warnings():
+                code = _run_command(words)
+            sys.stdout.flush()  # raises here if the reader has closed the pipe
+        except (Exception, KeyboardInterrupt) as error:
+            code = 0 if _is_output_closed(error, was_terminal) else _print_failure(error, "--debug" in words)
+        _flush_streams()
     return code
 
 
@@ -96,12 +97,6 @@ def _print_machine_warnings() -> Iterator[None]:
 
         warnings.showwarning = print_warning  # type: ignore[assignment]
         yield
-
-
-def _replace_missing_streams() -> None:
-    """Replace closed streams (`2>&-`), which are None in Python, by the null device."""
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _flush_streams() -> None:

@@ -1,8 +1,8 @@
 """A lock file that allows one writer per folder and names the process that holds it.
 
-A lock of a dead process is removed. Processes that this one can see are looked up; one of another machine, or of another
-container with process numbers of its own, updates the modification time of its lock file as a heartbeat, and counts as
-dead some minutes after the last one.
+A lock of a dead process is removed. Processes that this one can see are looked up; one of another machine, or of
+another container with process numbers of its own, updates the modification time of its lock file as a heartbeat, and
+counts as dead some minutes after the last one.
 """
 
 from __future__ import annotations

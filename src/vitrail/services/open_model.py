@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from .. import config
+from ..caller_state import isolate
 from ..checkpoints import bundle
 from ..checkpoints.adapt import CHANNEL_POLICIES, ChannelPolicy
 from ..checkpoints.bundle import ResolvedModel, find_bundle, find_ensemble
@@ -159,6 +160,7 @@ ImageSizeArgument = int | tuple[int, int]
 
 
 @explain_keywords()
+@isolate
 def create(
     name: str,
     outputs: int | None = None,
@@ -176,6 +178,7 @@ def create(
 
 
 @explain_keywords(settings=ViTConfig)
+@isolate
 def load(
     path: str | Path,
     layout: str | None = None,

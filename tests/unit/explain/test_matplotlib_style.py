@@ -49,4 +49,4 @@ def test_a_backend_of_the_environment_that_is_missing_stops_nothing_and_a_usable
     )
     named, found = done.stdout.split(maxsplit=1)
     assert named == backend
-    assert (backend in found) == (backend == "svg" or find_spec("matplotlib_inline") is not None and ":" in backend)
+    assert (backend in found) == (backend == "svg" or (find_spec("matplotlib_inline") is not None and ":" in backend))
