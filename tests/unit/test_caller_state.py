@@ -47,8 +47,8 @@ STATES = {
     "float64": lambda: default_dtype(torch.float64),
     "inference_mode": torch.inference_mode,
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "autocast off": lambda: torch.autocast("cpu", enabled=False),
     "device": lambda: torch.device("meta"),
+    "autocast off": lambda: torch.autocast("cpu", enabled=False),
     "bfloat16": lambda: default_dtype(torch.bfloat16),
     "no_grad": torch.no_grad,
     "coarse products": coarse_products,
@@ -76,7 +76,7 @@ def answers(run: vitrail.Run) -> list[np.ndarray]:
     return [batches[0].probabilities, run.embed(images).vectors, np.asarray(explained)]
 
 
-@pytest.mark.first(5)
+@pytest.mark.first(4)
 @pytest.mark.parametrize("state", STATES)
 def test_training_and_answers_are_the_same_in_every_state_of_the_caller_which_is_given_back(state, run, tmp_path):
     images, labels = digits(40, classes=2)
@@ -136,9 +136,9 @@ def test_in_a_forked_process_one_thread_computes_and_a_warning_says_so_once(monk
     monkeypatch.setattr(caller_state._OwnThreads, "count", 4)
     monkeypatch.setattr(caller_state._OwnThreads, "process", os.getpid() + 1)
     monkeypatch.setattr(caller_state._OwnThreads, "warned", False)
-    with pytest.warns(MachineWarning, match="forked from one that has computed, so .* 1 thread instead of 4"):
-        with isolated_state():
-            assert torch.get_num_threads() == 1
+    words = "forked from one that has computed, so .* 1 thread instead of 4"
+    with pytest.warns(MachineWarning, match=words), isolated_state():
+        assert torch.get_num_threads() == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with isolated_state():

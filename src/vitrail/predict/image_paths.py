@@ -36,9 +36,8 @@ def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
 def _expand_argument(argument: str) -> list[Path]:
     path = Path(argument)
     if argument == "-":
-        return _parse_path_list(
-            sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape"), Path(), "standard input"
-        )
+        words = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
+        return _parse_path_list(words, Path(), "standard input")
     if path.is_dir():
         inside = (image for image in path.rglob("*") if image.suffix.lower() in IMAGE_EXTENSIONS and image.is_file())
         hidden_left_out = (
