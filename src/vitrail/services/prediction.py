@@ -12,6 +12,7 @@ from ..checkpoints.bundle import find_bundle, find_ensemble
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
 from ..errors import UsageError
+from ..evaluate.device_check import choose_checked_runtime
 from ..evaluate.inference import InferenceSettings
 from ..files.suggest import suggest_path
 from ..predict.predictor import Predictor, PredictorMember
@@ -105,6 +106,6 @@ def choose_device(device: str, num_processes: int = 1) -> str:
     Raises:
         UsageError: a missing device.
     """
-    machine = runtime.choose(runtime.RuntimeSettings(device=device), num_processes)
+    machine = choose_checked_runtime(runtime.RuntimeSettings(device=device), num_processes)
     runtime.apply(machine)
     return machine.device
