@@ -14,6 +14,8 @@ from .openmp import has_short_spin
 
 Precision = Literal["float32", "bfloat16", "float16"]
 StrategyChoice = Literal["auto", "ddp", "fsdp"]
+MIN_THREAD_LIMIT, MAX_WORKERS = 64, 256
+"""Threads of torch that may be asked for on a machine with few cores, to repeat a run of another; decoding threads."""
 BUSY_LOAD_PER_CORE = 2.0
 """Load per core above which a training gets less than half of the machine."""
 
@@ -248,6 +250,11 @@ def _choose_threads(requested: int, num_processes: int) -> RuntimeChoice:
     if requested < 0:
         raise UsageError(f"threads must be 0 (all cores) or more. Got {requested}.")
     cores = _count_cores()
+    if requested > (limit := max(MIN_THREAD_LIMIT, 4 * cores)):
+        raise UsageError(
+            f"threads must be at most {limit}: this process may use {cores} cores, and more threads only wait for each "
+            f"other. Got {requested}. Use {cores}, or 0 for all cores."
+        )
     if requested:
         return RuntimeChoice(str(requested), f"asked for; this process may use {cores} cores")
     quota = _read_cgroup_cores()
@@ -286,6 +293,8 @@ def _count_cores() -> int:
 def _choose_workers(requested: int, threads: RuntimeChoice) -> RuntimeChoice:
     if requested < -1:
         raise UsageError(f"workers must be -1 (all cores), 0 (none) or more. Got {requested}.")
+    if requested > MAX_WORKERS:
+        raise UsageError(f"num_workers must be at most {MAX_WORKERS} threads. Got {requested}. Use -1 for all cores.")
     if requested >= 0:
         return RuntimeChoice(str(requested), "asked for")
     return RuntimeChoice(threads.value, "decoding and training share the cores")
