@@ -93,6 +93,22 @@ def test_a_disk_that_fails_to_flush_a_folder_stops_the_write(tmp_path, monkeypat
         atomic.write_text(tmp_path / "file", "new")
 
 
+def test_a_folder_is_copied_where_permissions_and_times_cannot_be_set(tmp_path, monkeypatch):
+    (tmp_path / "from" / "inside").mkdir(parents=True)
+    for name in ("file", "manifest", "inside/file"):
+        (tmp_path / "from" / name).write_text(name)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    for name in ("chmod", "utime"):
+        monkeypatch.setattr(os, name, refuse)
+    atomic.copy_folder(tmp_path / "from", tmp_path / "to", without="manifest")
+    copied = {path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()}
+    assert copied == {"file", "inside/file"}
+    assert (tmp_path / "to" / "inside" / "file").read_text() == "inside/file"
+
+
 def test_a_write_that_stops_in_the_middle_keeps_the_old_file(tmp_path):
     path = tmp_path / "file"
     atomic.write_text(path, "old")

@@ -110,9 +110,7 @@ def test_no_number_of_a_plan_ends_a_training_without_a_sentence(field, value, so
 def test_python_functions_refuse_such_numbers_in_the_same_words(tmp_path):
     with pytest.raises(UsageError, match=r"seed must be a finite number, below 2\^63 in size"):
         vitrail.fit(digits(24, classes=2), out=tmp_path / "run", seed=2**64, quiet=True, **QUICK)
-    with pytest.raises(
-        UsageError, match=r"seed must be a whole number, below 2\^63 in size\. Got 184467"
-    ):
+    with pytest.raises(UsageError, match=r"seed must be a whole number, below 2\^63 in size\. Got 184467"):
         vitrail.create("vit_pico_patch2_16", outputs=2, seed=2**64)
     with pytest.raises(UsageError, match=r"Outputs must be at most 10,000,000\. Got 1,000,000,000,000\."):
         vitrail.create("vit_pico_patch2_16", outputs=10**12)
