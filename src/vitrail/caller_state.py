@@ -107,7 +107,7 @@ def replace_missing_streams() -> Iterator[None]:
     with ExitStack() as stack:
         for name, mode in STREAMS.items():
             stream: IO[str] | None = vars(sys)[name]
-            if stream is None or stream.closed:
+            if stream is None or getattr(stream, "closed", False):
                 null = stack.enter_context(os.fdopen(os.open(os.devnull, mode), "r" if mode == os.O_RDONLY else "w"))
                 setattr(sys, name, null)
                 stack.callback(setattr, sys, name, stream)

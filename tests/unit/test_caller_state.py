@@ -76,7 +76,7 @@ def answers(run: vitrail.Run) -> list[np.ndarray]:
     return [batches[0].probabilities, run.embed(images).vectors, np.asarray(explained)]
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("state", STATES)
 def test_training_and_answers_are_the_same_in_every_state_of_the_caller_which_is_given_back(state, run, tmp_path):
     images, labels = digits(40, classes=2)
@@ -191,6 +191,22 @@ def test_a_training_without_streams_is_silent(run, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(sys, "stdout", None)
     assert vitrail.fit((images, labels), out=tmp_path / "run", **QUICK).report.is_file()
+
+
+def test_a_training_writes_to_an_object_of_a_logger_that_has_no_more_than_write_and_flush(tmp_path, monkeypatch):
+    class LoggerStream:
+        written = ""
+
+        def write(self, text: str) -> None:
+            self.written += text
+
+        def flush(self) -> None:
+            pass
+
+    stream = LoggerStream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    vitrail.fit(digits(40, classes=2), out=tmp_path / "run", **QUICK)
+    assert stream.written.startswith("Task classification")
 
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", ">&-", "<&- >&- 2>&-"])
