@@ -153,7 +153,7 @@ def _set_flag_value(command: CommandT, name: str, text: str, kind: Any) -> Comma
         return config.override(command, {name: text})
     except UsageError as error:
         allowed = " or ".join(describe_type(member) for member in union_members(kind) if member is not type(None))
-        allowed += config.BELOW_MAX_NUMBER if config.BELOW_MAX_NUMBER in str(error) else ""
+        allowed += next((limit for limit in (config.BELOW_MAX_NUMBER, config.FINITE) if limit in str(error)), "")
         raise UsageError(f"{to_flag(name)} must be {allowed}. Got {text!r}.") from error
 
 

@@ -25,9 +25,9 @@ from .writer import write
 
 Settings = TypeVar("Settings")
 COMMAND_LINE = "the command line"
-MAX_NUMBER = 2**63
-"""Numbers of settings are smaller in size, as torch, files and other libraries need them; NaN and infinity are none."""
-BELOW_MAX_NUMBER = ", below 2^63 in size"
+MAX_NUMBER, MAX_FLOAT = 2**63, 3.4e38
+"""Whole numbers of settings are smaller in size, as torch and other libraries need them; others fit into float32."""
+BELOW_MAX_NUMBER, FINITE = ", below 2^63 in size", ", finite and at most 3.4e38 in size"
 
 
 def read(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
@@ -114,8 +114,9 @@ def _try_convert(kind: Any, value: Any, name: str, where: str) -> Any:
     if kind in (int, float):
         if type(value) not in (int, kind):
             return _NO_MATCH
-        if not abs(value) < MAX_NUMBER:
-            raise UsageError(f"{where}: {name} must be a finite number{BELOW_MAX_NUMBER}. Got {value}.")
+        if not (abs(value) < MAX_NUMBER if kind is int else abs(value) <= MAX_FLOAT):
+            limit = BELOW_MAX_NUMBER if kind is int else FINITE
+            raise UsageError(f"{where}: {name} must be {describe_type(kind)}{limit}. Got {value}.")
         return kind(value)
     if kind in (bool, int, str, types.NoneType):
         return value if type(value) is kind else _NO_MATCH

@@ -17,11 +17,11 @@ from vitrail.errors import DivergedError, UsageError
 from vitrail.train.plan import Plan
 
 NUMERIC = [field for field in config.describe(Plan) if "number" in field.type]
-HUGE = ["18446744073709551616", "1e30", "nan", "inf", "-inf"]
+HUGE = ["1" + 40 * "0", "1e39", "nan", "inf", "-inf"]
 
 
 @pytest.mark.parametrize("field", NUMERIC, ids=lambda field: field.name)
-def test_a_number_of_a_plan_that_is_not_finite_or_beyond_64_bits_is_refused(field):
+def test_a_number_of_a_plan_that_is_not_finite_or_too_large_is_refused(field):
     for value in HUGE:
         with pytest.raises(UsageError, match=r"must be |must hold |must list "):
             config.override(Plan(), {field.name: value})
@@ -37,7 +37,7 @@ def test_a_number_of_a_plan_is_taken_or_refused_in_words(field):
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_a_flag_that_is_not_finite_or_beyond_64_bits_is_refused(verb):
+def test_a_flag_that_is_not_finite_or_too_large_is_refused(verb):
     command = COMMANDS[verb]
     kinds = get_field_types(command)
     needed = [
@@ -80,12 +80,12 @@ def train(source, out, **changes: object) -> int:
         ("model.norm_eps", -1, 2, "norm_eps must lie in 0..1. Got -1.0."),
         ("model.qk_scale", 0, 2, "qk_scale must be from 1e-6 to 1e6 in size. Got 0.0."),
         ("image.crop_fraction", 1e-300, 2, "crop_fraction must lie in 0.01..1. Got 1e-300."),
-        ("image.std", "nan", 2, "image.std[0] must be a finite number, below 2^63 in size. Got nan."),
+        ("image.std", "nan", 2, "image.std[0] must be a number, finite and at most 3.4e38 in size. Got nan."),
         ("image.mean", 1e18, 2, "mean must lie in -1e6..1e6."),
         ("recipe.crop_padding", 2**62, 2, "recipe.crop_padding must lie in 0..65536."),
         ("compute.threads", 1000, 2, "threads must be at most "),
         ("compute.num_workers", 100_000, 2, "num_workers must be at most 256 threads. Got 100000."),
-        ("recipe.muon_lr", 1e18, 6, "answers are NaN or infinite"),
+        ("recipe.muon_lr", 1e30, 6, "answers are NaN or infinite"),
     ],
 )
 def test_a_training_with_a_number_out_of_range_ends_with_its_code_and_sentence(
@@ -108,7 +108,7 @@ def test_no_number_of_a_plan_ends_a_training_without_a_sentence(field, value, so
 
 
 def test_python_functions_refuse_such_numbers_in_the_same_words(tmp_path):
-    with pytest.raises(UsageError, match=r"seed must be a finite number, below 2\^63 in size"):
+    with pytest.raises(UsageError, match=r"seed must be a whole number, below 2\^63 in size"):
         vitrail.fit(digits(24, classes=2), out=tmp_path / "run", seed=2**64, quiet=True, **QUICK)
     with pytest.raises(UsageError, match=r"seed must be a whole number, below 2\^63 in size\. Got 184467"):
         vitrail.create("vit_pico_patch2_16", outputs=2, seed=2**64)
