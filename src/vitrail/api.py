@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from .caller_state import isolate
 from .config.keywords import explain_keywords
 from .data.open import is_in_memory
 from .run import Run
@@ -20,6 +21,7 @@ __all__ = ["Run", "create", "fit", "load", "open"]
 
 
 @explain_keywords(settings=Plan)
+@isolate
 def fit(
     source: object,
     model: str | None = None,

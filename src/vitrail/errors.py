@@ -4,7 +4,8 @@
     ├── UsageError         2   a wrong argument, setting or combination (also a ValueError)
     ├── DataError          3   images or labels that cannot be used (also a ValueError)
     │   ├── NotAnImageError    bytes of no supported format
-    │   └── TooLargeError      an image beyond a limit on its size or on what it unpacks to
+    │   ├── TooLargeError      an image beyond a limit on its size or on what it unpacks to
+    │   └── NonFiniteError     answers that are NaN or infinite
     ├── DamagedFileError   4   a checkpoint or bundle that is damaged, foreign or not trusted
     ├── ResourceError      5   no disk, memory or permission
     ├── DivergedError      6   training left the finite numbers and could not recover
@@ -22,6 +23,10 @@ from __future__ import annotations
 def escape_unprintable(text: str) -> str:
     """Escape control characters, such as terminal escape sequences in a hostile file name."""
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
+
+
+class MachineWarning(UserWarning):
+    """Something that this machine cannot do and that Vitrail works around; a line of the command on standard error."""
 
 
 class VitrailError(Exception):
@@ -48,6 +53,10 @@ class NotAnImageError(DataError):
 
 class TooLargeError(DataError):
     """An image beyond a limit on pixels, pieces, frames or texts, refused before it is decoded."""
+
+
+class NonFiniteError(DataError):
+    """Answers that are NaN or infinite, so that nothing can be measured; at the end of a training a DivergedError."""
 
 
 class DamagedFileError(VitrailError):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from .caller_state import isolate
 from .errors import UsageError
 from .evaluate.compare import Comparison
 from .evaluate.decisions import add_prediction_sets
@@ -91,6 +92,7 @@ class Run:
         return Run(path, source_object, self._device, functions, precision or self.precision)
 
     @cached_property
+    @isolate
     def predictor(self) -> Predictor:
         """The trained model with its class names, on the device of `fit` or the best one here; opened at first use.
 
@@ -100,6 +102,7 @@ class Run:
         evaluation.warn_of(predictor.precision_notes if self.precision == "float32" else ())
         return predictor
 
+    @isolate
     def predict(self, images: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
         """One row of predictions per image, in order.
 
@@ -115,6 +118,7 @@ class Run:
         predictions = self.predictor.predict(parsed, skip_bad=skip_bad)
         return add_prediction_sets(predictions, self.predictor.decisions) if sets else predictions
 
+    @isolate
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> TaskMetrics:
         """Metrics with confidence intervals on the held-out images, or on another source of the same classes.
 
@@ -129,6 +133,7 @@ class Run:
         """
         return self._evaluate_predictions(source, split, skip_bad)[1].metrics
 
+    @isolate
     def slices(
         self,
         by: str = evaluation.ALL_COLUMNS,
@@ -147,6 +152,7 @@ class Run:
         labelled, measured = self._evaluate_predictions(source, split, skip_bad)
         return evaluation.evaluate_subgroups(labelled, measured.predictions, by)
 
+    @isolate
     def shortcuts(
         self, source: object | None = None, split: str | None = None, skip_bad: bool = False
     ) -> ShortcutReport:
@@ -159,6 +165,7 @@ class Run:
         predictions = evaluation.predict_labelled(self.predictor, labelled, skip_bad)
         return evaluation.measure_shortcuts(self.predictor, labelled, predictions, skip_bad)
 
+    @isolate
     def corruptions(
         self,
         suite: str = "films",
@@ -177,6 +184,7 @@ class Run:
             self.predictor, self._select_images_and_warn(source, split), suite, most, skip_bad
         ).robustness
 
+    @isolate
     def suspects(
         self, source: object | None = None, split: str = evaluation.ALL_IMAGES, skip_bad: bool = False
     ) -> LabelErrorReport:
@@ -188,6 +196,7 @@ class Run:
         labelled = diagnostics.keep_split_images(self.path, self._select_images(source, split))
         return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)
 
+    @isolate
     def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> OodComparison:
         """Out-of-distribution detection of another source against the held-out images, as `vitrail evaluate --unlike`.
 
@@ -219,6 +228,7 @@ class Run:
             labelled if source is None else evaluation.note_seen_images(self.path, labelled)
         )
 
+    @isolate
     def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
         """Compare both models on the same images, with a p-value for each metric, as `vitrail evaluate --against`.
 
@@ -238,6 +248,7 @@ class Run:
         against = open_predictor(path, precision=self.precision)
         return evaluation.compare_models(self.predictor, against, labelled).comparison
 
+    @isolate
     def explain(
         self,
         images: object,
@@ -270,6 +281,7 @@ class Run:
         )  # fmt: skip
         return explanation.explain_with_predictor(self.predictor, str(self.path), images, request)
 
+    @isolate
     def resume(
         self,
         source: object | None = None,
@@ -296,6 +308,7 @@ class Run:
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return self._open(self.path, source_object, functions)
 
+    @isolate
     def extend(
         self,
         minutes: float | None = None,
@@ -327,6 +340,7 @@ class Run:
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return self._open(self.path, source_object, functions)
 
+    @isolate
     def export(
         self,
         to: str,
@@ -360,6 +374,7 @@ class Run:
         options = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
         return exporting.export_model(str(self.path), to, path, options, self._trained_on).path
 
+    @isolate
     def embed(self, images: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
         """Feature vectors of images; `nearest` finds the most similar ones.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from .caller_state import set_own_threads
 from .errors import UsageError
 from .openmp import has_short_spin
 
@@ -18,6 +19,8 @@ PRECISIONS: dict[str, Precision] = {
     "float32": "float32", "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16",
 }  # fmt: skip
 StrategyChoice = Literal["auto", "ddp", "fsdp"]
+MIN_THREAD_LIMIT, MAX_WORKERS = 64, 256
+"""Threads of torch that may be asked for on a machine with few cores, to repeat a run of another; decoding threads."""
 BUSY_LOAD_PER_CORE = 2.0
 """Load per core above which a training gets less than half of the machine."""
 
@@ -111,9 +114,7 @@ def parse_precision(word: str) -> Precision:
 
 def apply(runtime: Runtime) -> None:
     """Set torch's thread count and, on a CPU, keep freed memory for the next batch."""
-    import torch
-
-    torch.set_num_threads(runtime.threads)
+    set_own_threads(runtime.threads)
     if runtime.device == "cpu":
         keep_freed_memory()
 
@@ -265,6 +266,11 @@ def _choose_threads(requested: int, num_processes: int) -> RuntimeChoice:
     if requested < 0:
         raise UsageError(f"threads must be 0 (all cores) or more. Got {requested}.")
     cores = _count_cores()
+    if requested > (limit := max(MIN_THREAD_LIMIT, 4 * cores)):
+        raise UsageError(
+            f"threads must be at most {limit}: this process may use {cores} cores, and more threads only wait for each "
+            f"other. Got {requested}. Use {cores}, or 0 for all cores."
+        )
     if requested:
         return RuntimeChoice(str(requested), f"asked for; this process may use {cores} cores")
     quota = _read_cgroup_cores()
@@ -303,6 +309,8 @@ def _count_cores() -> int:
 def _choose_workers(requested: int, threads: RuntimeChoice) -> RuntimeChoice:
     if requested < -1:
         raise UsageError(f"workers must be -1 (all cores), 0 (none) or more. Got {requested}.")
+    if requested > MAX_WORKERS:
+        raise UsageError(f"num_workers must be at most {MAX_WORKERS} threads. Got {requested}. Use -1 for all cores.")
     if requested >= 0:
         return RuntimeChoice(str(requested), "asked for")
     return RuntimeChoice(threads.value, "decoding and training share the cores")

@@ -69,8 +69,8 @@ class ImageSpec:
             )
         if not self.low < self.high:
             raise UsageError(f"The value range must rise. Got low={self.low}, high={self.high}.")
-        if not 0 < self.crop_fraction <= 1:
-            raise UsageError(f"crop_fraction must lie in 0 < fraction <= 1. Got {self.crop_fraction}.")
+        if not 0.01 <= self.crop_fraction <= 1:
+            raise UsageError(f"crop_fraction must lie in 0.01..1. Got {self.crop_fraction}.")
         if self.crop_fraction < 1 and self.fit == "pad":
             raise UsageError(f'crop_fraction={self.crop_fraction} needs fit="crop" or fit="squash". Got fit="pad".')
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -82,8 +82,10 @@ class ImageSpec:
             raise UsageError(
                 f"page must be 0 or more and max_pixels 1 or more. Got page={self.page}, max_pixels={self.max_pixels}."
             )
-        if min(self.std) <= 0:
-            raise UsageError(f"std must be positive. Got {self.std}.")
+        if not (min(self.std) >= 1e-6 and max(self.std) <= 1e6):
+            raise UsageError(f"std must be positive, from 1e-6 to 1e6. Got {self.std}.")
+        if not max(map(abs, self.mean)) <= 1e6:
+            raise UsageError(f"mean must lie in -1e6..1e6. Got {self.mean}.")
 
     @cached_property
     def size(self) -> tuple[int, int]:

@@ -5,7 +5,6 @@ Also here: ensembles (a folder of several bundles) and how a MODEL argument is r
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,7 +215,7 @@ def save_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
     names = [f"member-{number}" for number in range(len(bundles))]
     with atomic.write_folder(Path(folder)) as inside:
         for name, bundle in zip(names, bundles, strict=True):
-            shutil.copytree(bundle, inside / name)
+            atomic.copy_folder(bundle, inside / name)
         atomic.write_json(inside / ENSEMBLE_FILE, {"format": ENSEMBLE_FORMAT, "members": names})
 
 

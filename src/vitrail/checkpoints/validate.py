@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DamagedFileError, UsageError
-from ..model.config import ViTConfig
+from ..model.config import ViTConfig, describe_oversize
 from .layouts import LayoutHints
 
 ArgumentValue = TypeVar("ArgumentValue")
@@ -25,10 +25,6 @@ MAX_SHOWN = 4
 """Names that a message lists before it only counts."""
 MAX_COMPARED, MAX_COMPARED_LETTERS = 1_000, 100
 """Limits of the search for the nearest name: names, and letters of a name. Its cost grows with their product."""
-MAX_PARAMETERS = 30_000_000_000
-"""Parameters of the largest model that is built; the largest published plain ViT has 22 billion."""
-MAX_TOKENS = 1_048_576
-"""Tokens of one image, a square of 1,024 patches a side."""
 _ADVICE = "Use another copy of the file."
 
 
@@ -259,39 +255,8 @@ def check_model_size(config: ViTConfig, where: str) -> None:
     Raises:
         DamagedFileError: names the field, its limit and its value, or the number of parameters.
     """
-    largest = {
-        "image_size": (max(config.image_size), 1_048_576),
-        "patch": (max(config.patch), 1_024),
-        "channels": (config.channels, 1_024),
-        "width": (config.width, 65_536),
-        "depth": (config.depth, 256),
-        "heads": (config.heads, 1_024),
-        "head_width": (config.head_dim, 65_536),
-        "mlp_width": (config.mlp_width, 1_048_576),
-        "outputs": (config.outputs, 10_000_000),
-        "registers": (config.registers, 1_024),
-        "relative": (config.relative, 1_024),
-    }
-    for name, (value, limit) in largest.items():
-        if value > limit:
-            raise DamagedFileError(f"{where}: {name} must be at most {limit:,}. Got {value:,}. {_ADVICE}")
-    if config.tokens > MAX_TOKENS:
-        raise DamagedFileError(
-            f"{where}: image_size and patch must make at most {MAX_TOKENS:,} tokens. Got {config.tokens:,}. {_ADVICE}"
-        )
-    if (count := _estimate_parameters(config)) > MAX_PARAMETERS:
-        raise DamagedFileError(
-            f"{where}: a model may have at most {MAX_PARAMETERS:,} parameters. Width, depth, mlp_width and outputs "
-            f"make {count:,}. {_ADVICE}"
-        )
-
-
-def _estimate_parameters(config: ViTConfig) -> int:
-    """Parameters without norms and biases."""
-    mlp = config.width * config.mlp_width * (2 if config.mlp == "plain" else 3)
-    blocks = config.depth * (4 * config.width * config.attention_width + mlp)
-    table = config.table_rows * config.width if config.positions != "none" else 0
-    return blocks + table + config.patch_dim * config.width + config.pooled_width * config.outputs
+    if oversize := describe_oversize(config):
+        raise DamagedFileError(f"{where}: {oversize} {_ADVICE}")
 
 
 # -- Audit: the load report that `vitrail inspect FILE` prints

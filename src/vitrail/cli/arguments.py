@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import inspect
 import json
 import shutil
 import textwrap
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .. import config
 from ..config.library_names import explain_library_name
-from ..config.schema import describe_type, get_field_types, union_members
+from ..config.schema import describe_type, get_field_types, read_class_doc, union_members
 from ..errors import UsageError
 
 COMMAND_LINE = "the command line"
@@ -154,6 +153,7 @@ def _set_flag_value(command: CommandT, name: str, text: str, kind: Any) -> Comma
         return config.override(command, {name: text})
     except UsageError as error:
         allowed = " or ".join(describe_type(member) for member in union_members(kind) if member is not type(None))
+        allowed += next((limit for limit in (config.BELOW_MAX_NUMBER, config.FINITE) if limit in str(error)), "")
         raise UsageError(f"{to_flag(name)} must be {allowed}. Got {text!r}.") from error
 
 
@@ -193,9 +193,7 @@ NAME_COLUMN_WIDTH = 26
 def format_overview(commands: Mapping[str, type[Command]]) -> str:
     """All commands, one line each."""
     lines = ["Vitrail: the best plain Vision Transformer for your pictures.", "", "usage: vitrail VERB ...", ""]
-    lines += [
-        _format_row(verb, (inspect.getdoc(command) or "").partition("\n")[0], 12) for verb, command in commands.items()
-    ]
+    lines += [_format_row(verb, read_class_doc(command).partition("\n")[0], 12) for verb, command in commands.items()]
     lines += ["", "vitrail VERB --help tells more of one. A first run: vitrail train digits --minutes 1"]
     return "\n".join(lines)
 
@@ -205,7 +203,7 @@ def format_help_page(verb: str, command: type[Command]) -> str:
     by_name = {field.name: field for field in config.describe(command)}
     flags = flag_names(command)
     usage = " ".join(_format_positional(command, name) for name in command.POSITIONAL)
-    lines = [f"usage: vitrail {verb} {usage} [flags]", "", *_wrap_paragraphs(inspect.getdoc(command) or ""), ""]
+    lines = [f"usage: vitrail {verb} {usage} [flags]", "", *_wrap_paragraphs(read_class_doc(command)), ""]
     lines += [_format_row(name.upper(), by_name[name].doc) for name in command.POSITIONAL]
     lines += [""] if command.POSITIONAL else []
     for flag, name in flags.items():

@@ -10,11 +10,13 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import NamedTuple
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
-from ..errors import ResourceError, UsageError, VitrailError, escape_unprintable
+from ..caller_state import replace_missing_streams
+from ..errors import MachineWarning, ResourceError, UsageError, VitrailError, escape_unprintable
 from ..runtime import is_out_of_memory
 from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, parse_command
 from .commands.bench import Bench
@@ -51,14 +53,15 @@ COMMANDS: dict[str, type[Command]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; errors.py lists them."""
     words = list(sys.argv[1:] if argv is None else argv)
-    _replace_missing_streams()
-    was_terminal = sys.stdout.isatty()
-    try:
-        code = _run_command(words)
-        sys.stdout.flush()  # raises here if the reader has closed the pipe
-    except (Exception, KeyboardInterrupt) as error:
-        code = 0 if _is_output_closed(error, was_terminal) else _print_failure(error, "--debug" in words)
-    _flush_streams()
+    with replace_missing_streams():
+        was_terminal = sys.stdout.isatty()
+        try:
+            with _print_machine_warnings():
+                code = _run_command(words)
+            sys.stdout.flush()  # raises here if the reader has closed the pipe
+        except (Exception, KeyboardInterrupt) as error:
+            code = 0 if _is_output_closed(error, was_terminal) else _print_failure(error, "--debug" in words)
+        _flush_streams()
     return code
 
 
@@ -78,10 +81,22 @@ def _print_failure(error: BaseException, debug: bool) -> int:
     return code
 
 
-def _replace_missing_streams() -> None:
-    """Replace closed streams (`2>&-`), which are None in Python, by the null device."""
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+@contextmanager
+def _print_machine_warnings() -> Iterator[None]:
+    """Print a `MachineWarning` as a line of the command, every other warning as Python does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MachineWarning)
+        print_other = warnings.showwarning
+
+        def print_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if not issubclass(category, MachineWarning):
+                print_other(message, category, *place)
+                return
+            with suppress(OSError):
+                print(f"vitrail: {escape_unprintable(str(message))}", file=sys.stderr, flush=True)
+
+        warnings.showwarning = print_warning  # type: ignore[assignment]
+        yield
 
 
 def _flush_streams() -> None:

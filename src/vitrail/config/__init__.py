@@ -9,11 +9,14 @@ None must have None as its default, because TOML cannot express None: absent mea
 
 from __future__ import annotations
 
-from .reader import override, parse_some, read, read_some, read_toml
+from .reader import BELOW_MAX_NUMBER, FINITE, MAX_NUMBER, override, parse_some, read, read_some, read_toml
 from .schema import REQUIRED, Field, describe
 from .writer import flatten, read_reasons, to_toml, write
 
 __all__ = [
+    "BELOW_MAX_NUMBER",
+    "FINITE",
+    "MAX_NUMBER",
     "REQUIRED",
     "Field",
     "describe",

@@ -25,6 +25,9 @@ from .writer import write
 
 Settings = TypeVar("Settings")
 COMMAND_LINE = "the command line"
+MAX_NUMBER, MAX_FLOAT = 2**63, 3.4e38
+"""Whole numbers of settings are smaller in size, as torch and other libraries need them; others fit into float32."""
+BELOW_MAX_NUMBER, FINITE = ", below 2^63 in size", ", finite and at most 3.4e38 in size"
 
 
 def read(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
@@ -108,8 +111,13 @@ def _try_convert(kind: Any, value: Any, name: str, where: str) -> Any:
         return next((result for result in tries if result is not _NO_MATCH), _NO_MATCH)
     if choices := literal_values(kind):
         return value if any(type(value) is type(choice) and value == choice for choice in choices) else _NO_MATCH
-    if kind is float:
-        return float(value) if type(value) in (int, float) else _NO_MATCH
+    if kind in (int, float):
+        if type(value) not in (int, kind):
+            return _NO_MATCH
+        if not (abs(value) < MAX_NUMBER if kind is int else abs(value) <= MAX_FLOAT):
+            limit = BELOW_MAX_NUMBER if kind is int else FINITE
+            raise UsageError(f"{where}: {name} must be {describe_type(kind)}{limit}. Got {value}.")
+        return kind(value)
     if kind in (bool, int, str, types.NoneType):
         return value if type(value) is kind else _NO_MATCH
     if kind is Path:

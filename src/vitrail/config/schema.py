@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import sys
 import textwrap
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -145,13 +146,23 @@ def _iter_fields(cls: Any, instance: Any, prefix: str) -> Iterator[Field]:
             yield Field(prefix + field.name, describe_type(kind), value, docs.get(field.name, ""))
 
 
+def read_class_doc(cls: Any) -> str:
+    """Docstring of a settings class; from the source where Python has dropped it (PYTHONOPTIMIZE=2)."""
+    return (inspect.getdoc(cls) if sys.flags.optimize < 2 else ast.get_docstring(_parse_class(cls))) or ""
+
+
+def _parse_class(cls: Any) -> ast.ClassDef:
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    return tree
+
+
 @cache
 def _read_field_docs(cls: Any) -> dict[str, str]:
     """Docstring of each annotated field, from the source; base classes first."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(tree, ast.ClassDef)
+        tree = _parse_class(base)
         for field, below in zip(tree.body, tree.body[1:], strict=False):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import config
-from ..errors import DataError
+from ..errors import DataError, NonFiniteError
 from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc
@@ -351,10 +351,10 @@ def require_finite(predictions: np.ndarray) -> None:
     """Refuse predictions that are NaN or infinite.
 
     Raises:
-        DataError: some are; the message counts them.
+        NonFiniteError: some are; the message counts them.
     """
     if bad := int(np.count_nonzero(~np.isfinite(predictions))):
-        raise DataError(
+        raise NonFiniteError(
             f"{bad:,} of {predictions.size:,} answers are NaN or infinite, so they cannot be measured. The model is "
             "damaged or has diverged; train it again with lower rates."
         )

@@ -1,6 +1,6 @@
 """Figures with matplotlib: patch grid, token strip and positions; shared drawing helpers; reading an image to draw.
 
-Every function returns a new Figure; the global state of matplotlib is not used.
+Every function returns a new Figure; the global state of matplotlib is not changed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..errors import DataError, UsageError
 from ..files import atomic
 from ..model.vit import ViT
 from ..spec import Grid, ImageSpec
+from .matplotlib_style import default_style, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,7 @@ HIGHLIGHT_COLOR = "#f4b942"
 """Colour of the lines between patches."""
 
 
+@default_style()
 def plot_patch_grid(
     image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], show_numbers: bool = True, cmap: str = "viridis"
 ) -> Figure:
@@ -61,6 +63,7 @@ def plot_patch_grid(
     return figure
 
 
+@default_style()
 def plot_token_strip(
     image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], token: int, cmap: str = "viridis"
 ) -> Figure:
@@ -99,10 +102,16 @@ def plot_token_strip(
     return figure
 
 
-def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG atomically and without a date: the same figure gives the same bytes."""
+@default_style()
+def save_png(figure: Figure, path: Path, description: str | None = None) -> None:
+    """Write a figure as PNG atomically and without a date: the same figure gives the same bytes.
+
+    Args:
+        description: the figure in words, for accessibility.
+    """
     data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=150, metadata={"Software": None})
+    metadata = {"Software": None} | ({} if description is None else {"Description": description})
+    figure.savefig(data, format="png", dpi=150, metadata=metadata)
     atomic.write_bytes(Path(path), data.getvalue())
 
 
@@ -139,8 +148,7 @@ def check_colormap(cmap: str) -> str:
     Raises:
         UsageError: it has none; the message lists similar names.
     """
-    from matplotlib import colormaps
-
+    colormaps = import_matplotlib().colormaps
     if cmap not in colormaps:
         near = difflib.get_close_matches(cmap, list(colormaps), n=3) or ["viridis", "cividis", "gray"]
         raise UsageError(f"There is no colour map named {cmap!r}. Did you mean {' or '.join(near)}?")
@@ -180,6 +188,7 @@ MAX_TILES = 14
 """Tiles per side; a larger grid shows every second, third, ... row and column."""
 
 
+@default_style()
 def plot_positions(model: ViT, cmap: str = "viridis") -> Figure:
     """Plot the position table [rows, D], and for each patch a map of its cosine similarity to every other patch.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,9 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 
 from ..errors import UsageError
-from ..files import atomic
 from .attribution import MapScale
 from .figures import DARK_TEXT, FAINT_TEXT, LINE_SPACING, draw_text_lines, hide_axes, new_figure, wrap_lines
+from .matplotlib_style import default_style, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +52,7 @@ class OverlayCaption(NamedTuple):
     """Unit of the map's values."""
 
 
+@default_style()
 def plot_overlay(
     image: UInt8[np.ndarray, "H W C"],
     heat: Float[np.ndarray, "rows columns"],
@@ -121,13 +120,6 @@ def blend_map(
     large = enlarge_pixels(to_rgb(image), shorter)
     spread = upsample_map(normalize_map(heat, scale, hidden), image.shape[:2], patch, large.shape[:2])
     return blend_colors(large, spread, scale, opacity)
-
-
-def save_described_png(figure: Figure, path: Path, words: str) -> None:
-    """Write a figure as PNG with a text description for accessibility; the same figure gives the same bytes."""
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=150, metadata={"Software": None, "Description": words})
-    atomic.write_bytes(Path(path), data.getvalue())
 
 
 def normalize_map(
@@ -203,11 +195,10 @@ def colorize_map(shares: Float[np.ndarray, "h w"], scale: MapScale) -> UInt8[np.
 
 def map_colors(shares: Float[np.ndarray, "*shape"], scale: MapScale) -> Float[np.ndarray, "*shape 3"]:
     """The colour of each value, 0..1."""
-    from matplotlib import colormaps
-
     if scale in ("signed", "cosine"):
         return np.where(shares[..., None] < 0, NEGATIVE_COLOR, POSITIVE_COLOR)
-    return np.asarray(colormaps[OVERLAY_COLORMAP](COLORMAP_START + (1 - COLORMAP_START) * shares))[..., :3]
+    colormap = import_matplotlib().colormaps[OVERLAY_COLORMAP]
+    return np.asarray(colormap(COLORMAP_START + (1 - COLORMAP_START) * shares))[..., :3]
 
 
 def to_rgb(image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W 3"]:
@@ -318,6 +309,7 @@ class SheetPanel(NamedTuple):
     """Unit of the map's values."""
 
 
+@default_style()
 def plot_sheet(
     image: UInt8[np.ndarray, "H W C"],
     patch: tuple[int, int],

@@ -25,6 +25,7 @@ __all__ = [
     "TEMPORARY",
     "Lock",
     "append_line",
+    "copy_folder",
     "remove_folder",
     "remove_leftovers",
     "sha256",
@@ -130,6 +131,17 @@ def write_folder(path: Path) -> Iterator[Path]:
             disk.crash_if_requested("lasting", kind)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def copy_folder(source: Path, target: Path, without: str = "") -> None:
+    """Copy the contents of all files below a folder, except those of one name.
+
+    Permissions and times are not copied: SMB, FAT and some of FUSE refuse to set them.
+    """
+    for path in sorted(file for file in source.rglob("*") if file.is_file() and file.name != without):
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def remove_folder(path: Path) -> None:

@@ -6,20 +6,53 @@ import errno
 import os
 import shutil
 import signal
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import ResourceError
+from ..errors import MachineWarning, ResourceError
 
 
 def flush(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, are on disk (fsync)."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Wait until a file's content, or a folder's entries, are on disk (fsync).
+
+    A file system that cannot do that for folders (SMB, shared folders of virtual machines, some of FUSE) is named once
+    in a warning: the file itself is written, but its new name may be lost in a power cut.
+
+    Raises:
+        OSError: a file cannot be flushed, or the disk fails.
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH or not path.is_dir():
+            raise
+        _warn_unflushed(path, error)
+
+
+_CANNOT_FLUSH = {
+    errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EISDIR, errno.ENOTTY,
+    errno.EACCES, errno.EPERM,  # a folder that may be written to and not read, and every folder on Windows
+}  # fmt: skip
+"""Errors by which a system refuses to flush a folder; EIO and a full disk are none of them."""
+_warned_devices: set[int] = set()
+
+
+def _warn_unflushed(folder: Path, error: OSError) -> None:
+    """Warn once for each file system."""
+    device = folder.stat().st_dev
+    if device not in _warned_devices:
+        _warned_devices.add(device)
+        message = (
+            f"The file system of {folder} cannot flush folders ({error.strerror}). Files are written and flushed all "
+            "the same, but a power cut within seconds may lose the newest of them."
+        )
+        warnings.warn(message, MachineWarning, stacklevel=3)
 
 
 @contextmanager

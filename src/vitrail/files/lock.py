@@ -1,7 +1,8 @@
 """A lock file that allows one writer per folder and names the process that holds it.
 
-A lock of a dead process is removed. Processes of this machine are looked up; a process of another machine updates the
-modification time of its lock file as a heartbeat, and counts as dead some minutes after the last one.
+A lock of a dead process is removed. Processes that this one can see are looked up; one of another machine, or of
+another container with process numbers of its own, updates the modification time of its lock file as a heartbeat, and
+counts as dead some minutes after the last one.
 """
 
 from __future__ import annotations
@@ -63,12 +64,14 @@ class Lock:
 
     def _remove_if_stale(self) -> None:
         holder = _read_holder(self.path)
-        here = holder.get("host") == socket.gethostname()
+        here = all(holder.get(key) == self._own[key] for key in ("host", "system"))
         silent = 0.0 if here or not holder else _seconds_since_heartbeat(self.path)
         if holder and (_is_alive(holder) if here else silent < STALE_SECONDS):
             elsewhere = f"try again in {STALE_SECONDS - silent:.0f} s, when it counts as dead, or "
+            container = "" if here or holder["host"] != self._own["host"] else "another container of "
             raise UsageError(
-                f"{self.path.parent} is in use by process {holder['pid']} on {holder['host']} since {holder['since']}. "
+                f"{self.path.parent} is in use by process {holder['pid']} on {container}{holder['host']} since "
+                f"{holder['since']}. "
                 f"Wait for it or choose another folder; if that process is gone, {'' if here else elsewhere}"
                 f"delete {self.path}."
             )
@@ -95,6 +98,7 @@ def _describe_process() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
+        "system": _describe_system(),
         "started": _process_start_time(os.getpid()),
         "since": time.strftime("%Y-%m-%d %H:%M"),
     }
@@ -110,7 +114,7 @@ def _read_holder(path: Path) -> dict[str, Any]:
             return {}
         except ValueError:
             continue
-        if isinstance(holder, dict) and holder.keys() == {"pid", "host", "started", "since"}:
+        if isinstance(holder, dict) and holder.keys() >= {"pid", "host", "started", "since"}:
             return holder
     return {}
 
@@ -137,13 +141,27 @@ def _is_alive(holder: dict[str, Any]) -> bool:
             return False
         except PermissionError:
             pass  # another user's process
-    return _process_start_time(pid) == holder["started"]
+    return _process_start_time(pid) in (None, holder["started"])
+
+
+def _describe_system() -> str | None:
+    """The running kernel and the process namespace: containers have their own, so the same number is another process.
+
+    None on systems other than Linux.
+    """
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
 
 
 def _process_start_time(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot, to recognise a reused process id."""
+    """Start time of a process in clock ticks since boot, to recognise a reused process id; empty for a zombie.
+
+    None where it cannot be read: not Linux, or a process of another user whom `hidepid` hides.
+    """
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None  # not Linux, or no such process
-    return None if state == "Z" else rest[18]  # Z: a zombie
+        return None
+    return "" if state == "Z" else rest[18]  # Z: a zombie

@@ -218,6 +218,10 @@ class ViTConfig:
         for name, rate in rates.items():
             if not 0 <= rate < 1:
                 raise UsageError(f"{name} must lie in 0 <= rate < 1. Got {rate}.")
+        if not 0 <= self.norm_eps <= 1:
+            raise UsageError(f"norm_eps must lie in 0..1. Got {self.norm_eps}.")
+        if self.qk_scale is not None and not 1e-6 <= abs(self.qk_scale) <= 1e6:
+            raise UsageError(f"qk_scale must be from 1e-6 to 1e6 in size. Got {self.qk_scale}.")
 
     def _check_combinations(self) -> None:
         if "class" in self.pool and not self.class_token:
@@ -335,3 +339,45 @@ class ViTConfig:
     def pooled_width(self) -> int:
         """Numbers that one head reads per image."""
         return self.width * self.pool_blocks * (2 if self.pool == "class+mean" else 1)
+
+
+# -- Limits, checked before any memory is allocated for a model of a file or a plan
+
+MAX_PARAMETERS = 30_000_000_000
+"""Parameters of the largest model that is built; the largest published plain ViT has 22 billion."""
+MAX_TOKENS = 1_048_576
+"""Tokens of one image, a square of 1,024 patches a side."""
+
+
+def describe_oversize(config: ViTConfig) -> str:
+    """What of an architecture is implausibly large: the field, its limit and its value; empty if nothing is."""
+    largest = {
+        "image_size": (max(config.image_size), 1_048_576),
+        "patch": (max(config.patch), 1_024),
+        "channels": (config.channels, 1_024),
+        "width": (config.width, 65_536),
+        "depth": (config.depth, 256),
+        "heads": (config.heads, 1_024),
+        "head_width": (config.head_dim, 65_536),
+        "mlp_width": (config.mlp_width, 1_048_576),
+        "outputs": (config.outputs, 10_000_000),
+        "registers": (config.registers, 1_024),
+        "relative": (config.relative, 1_024),
+    }
+    for name, (value, limit) in largest.items():
+        if value > limit:
+            return f"{name} must be at most {limit:,}. Got {value:,}."
+    if config.tokens > MAX_TOKENS:
+        return f"image_size and patch must make at most {MAX_TOKENS:,} tokens. Got {config.tokens:,}."
+    if (count := _estimate_parameters(config)) > MAX_PARAMETERS:
+        limit = f"a model may have at most {MAX_PARAMETERS:,} parameters"
+        return f"{limit}. Width, depth, mlp_width and outputs make {count:,}."
+    return ""
+
+
+def _estimate_parameters(config: ViTConfig) -> int:
+    """Parameters without norms and biases."""
+    mlp = config.width * config.mlp_width * (2 if config.mlp == "plain" else 3)
+    blocks = config.depth * (4 * config.width * config.attention_width + mlp)
+    table = config.table_rows * config.width if config.positions != "none" else 0
+    return blocks + table + config.patch_dim * config.width + config.pooled_width * config.outputs

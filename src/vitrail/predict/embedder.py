@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, Int, Int64, UInt8
 from torch import Tensor
 
+from ..caller_state import isolate
 from ..data.parallel import prepare_batches
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
@@ -105,6 +106,7 @@ class Embedder:
         embedder.spec = predictor.spec
         return embedder
 
+    @isolate
     def embed(
         self, images: Sequence[ImageInput | bytes], features: FeatureKind = "pooled", skip_bad: bool = False
     ) -> Embeddings:
@@ -116,6 +118,7 @@ class Embedder:
         """
         return join_embeddings(list(self.embed_batches(images, features, skip_bad=skip_bad)))
 
+    @isolate
     def embed_batches(
         self,
         images: Sequence[ImageInput | bytes],

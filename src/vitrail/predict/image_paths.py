@@ -39,7 +39,8 @@ def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
 def _expand_argument(argument: str) -> list[Path]:
     path = Path(argument)
     if argument == "-":
-        return _parse_path_list(sys.stdin.read(), Path(), "standard input")
+        words = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
+        return _parse_path_list(words, Path(), "standard input")
     if path.is_dir():
         shown = (each for each in path.rglob("*") if not _is_hidden(each.relative_to(path)))
         files = [each for each in shown if each.is_file()]

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor, nn
 
+from ..caller_state import isolate
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..checkpoints.model_card import UNLABELED_KEY
@@ -75,6 +76,7 @@ class Predictor:
         """What turns outputs into predictions, of all models together."""
 
     @classmethod
+    @isolate
     def open(cls, path: Path, device: str | torch.device = "cpu", precision: str = "float32") -> Predictor:
         """The predictor of a bundle, an ensemble, or a run folder, in whose `model/` either lies.
 
@@ -95,6 +97,7 @@ class Predictor:
             )
         return cls([PredictorMember.from_bundle(folder, device, precision)])
 
+    @isolate
     def predict(self, images: Sequence[ImageInput | bytes], skip_bad: bool = False) -> TaskPredictions:
         """One row per image, in order.
 
@@ -109,12 +112,14 @@ class Predictor:
             return self._predict_batch(([], [], []))
         return tables[0] if len(tables) == 1 else concat_predictions(tables)
 
+    @isolate
     def predict_batches(
         self, images: Sequence[ImageInput | bytes], skip_bad: bool = False
     ) -> Iterator[TaskPredictions]:
         """The same rows batch by batch, as they are computed: for progress bars and for more images than memory."""
         preprocess = partial(preprocess_image, spec=self.spec)
-        return map(self._predict_batch, prepare_batches(images, self.settings.batch_size, preprocess, skip_bad))
+        for batch in prepare_batches(images, self.settings.batch_size, preprocess, skip_bad):
+            yield self._predict_batch(batch)
 
     def _predict_batch(self, batch: tuple[list[ImageName], list[Tensor], list[tuple[str, str]]]) -> TaskPredictions:
         names, prepared, skipped = batch
@@ -169,6 +174,7 @@ class Predictor:
             )
         return tuple(notes)
 
+    @isolate
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
         """Outputs float32 [B, K] for preprocessed images: logits, or standardized numbers.
 

@@ -13,6 +13,7 @@ from ..bench import attention_table, measure
 from ..bench.attention_table import AttentionTiming, TableProposal
 from ..bench.measure import SweepRow, SweepRunner, SweepSettings, select_benchmarks, timing_to_json
 from ..errors import UsageError
+from ..evaluate.device_check import choose_checked_runtime
 from ..files.atomic import write_json
 from ..formatting import format_bytes, format_count
 from ..model.vit import parameter_count
@@ -194,7 +195,7 @@ def configure_runtime(request: BenchRequest) -> runtime.Runtime:
     settings = runtime.RuntimeSettings(
         device=request.device, precision=request.precision, threads=request.threads, compile=request.compile
     )
-    machine = runtime.choose(settings)
+    machine = choose_checked_runtime(settings)
     runtime.apply(machine)
     return machine
 

@@ -19,6 +19,7 @@ from ..bench.cost_model import (
     estimate_workload_cost,
 )
 from ..errors import UsageError
+from ..evaluate.device_check import choose_checked_runtime
 from ..formatting import format_bytes, format_count, format_duration, format_flops, format_short_duration
 from ..model import flops
 from ..model.attention import device_capability
@@ -187,7 +188,7 @@ _EstimateInputs = tuple[Workload, cost_model.StepSeconds, Hardware, str, list[st
 
 
 def _measure_here(config: ViTConfig, spec: ImageSpec, request: CostRequest) -> _EstimateInputs:
-    machine = runtime.choose(runtime.RuntimeSettings(precision=request.precision))
+    machine = choose_checked_runtime(runtime.RuntimeSettings(precision=request.precision))
     runtime.apply(machine)
     kind = machine.device.partition(":")[0]
     workload = _make_workload(config, request, machine.precision, DEFAULT_BATCH_PER_DEVICE.get(kind, 256))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import runtime
+from ..evaluate.device_check import check_again, choose_checked_runtime, describe_fault
 from ..model.attention import OPEN_PATH_MAX_TOKENS, device_capability
 from ..openmp import has_short_spin
 
@@ -35,7 +36,9 @@ def examine_machine(device: str = "auto") -> list[MachineFact]:
     Raises:
         UsageError: a missing device.
     """
-    machine = runtime.choose(runtime.RuntimeSettings(device=device))
+    settings = runtime.RuntimeSettings(device=device)
+    checks = _check_device(runtime.choose(settings).device)
+    machine = choose_checked_runtime(settings)
     choices = {
         "device": machine.device,
         "precision": machine.precision,
@@ -49,6 +52,7 @@ def examine_machine(device: str = "auto") -> list[MachineFact]:
         *_examine_processor(machine),
         *facts,
         *_examine_attention(machine),
+        *checks,
         _examine_compiler(),
         *_examine_packages(),
         MachineFact("fashion-mnist", str(FASHION_MNIST), "where Debian's package puts it")
@@ -93,6 +97,22 @@ def _examine_attention(machine: runtime.Runtime) -> list[MachineFact]:
         if tokens := OPEN_PATH_MAX_TOKENS.get((capability, precision, gradients), 0):
             value, reason = f"open to {tokens} tokens", f"measured on {capability}, {precision}"
         facts.append(MachineFact(f"attention, {use}", value, reason))
+    return facts
+
+
+def _check_device(device: str) -> list[MachineFact]:
+    """Whether the device computes rightly in each number format, measured anew."""
+    differences, facts = check_again(device), []
+    for precision in dict.fromkeys(each.precision for each in differences):
+        measured = [each for each in differences if each.precision == precision]
+        share = max(each.difference / each.allowed for each in measured)
+        name, reason = f"check, {precision}", describe_fault(measured)
+        if reason:
+            instead = "" if device == "cpu" else "; until then --device cpu"
+            facts.append(MachineFact(name, "wrong", reason, f"pip install --upgrade torch, or a newer driver{instead}"))
+            continue
+        reason = f"attention and a tiny model on {device}, at most {share:.0%} of what rounding explains"
+        facts.append(MachineFact(name, "right", reason))
     return facts
 
 

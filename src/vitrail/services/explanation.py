@@ -23,6 +23,7 @@ from ..evaluate.predictions import ClassificationPredictions, RegressionPredicti
 from ..evaluate.tables import image_path
 from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError
+from ..explain.figures import save_png
 from ..explain.methods import AVERAGED_NOTE, METHODS, MethodOptions
 from ..explain.overlay import (
     MIN_SIDE_PIXELS,
@@ -32,7 +33,6 @@ from ..explain.overlay import (
     full_scale_value,
     plot_overlay,
     plot_sheet,
-    save_described_png,
 )
 from ..explain.paper_figures import all_figures
 from ..explain.paper_figures.plots import FigureOptions, empty_figure_inputs, prepare_figure_inputs, resize_spec
@@ -392,7 +392,7 @@ class Explanation:
             ResourceError: the disk is full or read-only.
         """
         path = Path(folder) / f"{stem}.{self.heatmap.method}.png"
-        save_described_png(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
+        save_png(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
         arrays = {"values": self.heatmap.values[0], "artefacts": self.artefacts}
         if self.heatmap.pixels is not None:
             arrays["pixels"] = self.heatmap.pixels[0]
@@ -473,7 +473,7 @@ class MethodComparison:
             for method, one in self.by_method.items()
         ]
         description = f"{self.title}. The picture, and its maps by {'; '.join(descriptions)}"
-        save_described_png(self.figure(opacity), path, description)
+        save_png(self.figure(opacity), path, description)
         arrays = {method: one.heatmap.values[0] for method, one in self.by_method.items() if not isinstance(one, str)}
         facts = {**self.to_json(), "opacity": opacity, **(extra or {})}
         _save_arrays_and_facts(path, {"artefacts": self.default_explanation.artefacts, **arrays}, facts)

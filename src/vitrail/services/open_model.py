@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from .. import config
+from ..caller_state import isolate
 from ..checkpoints import bundle
 from ..checkpoints.adapt import CHANNEL_POLICIES, ChannelPolicy
 from ..checkpoints.bundle import ResolvedModel, find_bundle, find_ensemble
@@ -19,7 +20,7 @@ from ..checkpoints.validate import Audit
 from ..config.keywords import explain_keywords
 from ..errors import UsageError
 from ..files.hub import is_hub_name
-from ..model.config import Pool, ViTConfig
+from ..model.config import Pool, ViTConfig, describe_oversize
 from ..model.registry import config_from_name, example_names
 from ..model.vit import ViT, create_model
 from ..spec import ImageSpec
@@ -115,13 +116,20 @@ def locate_model(model_name: str) -> ResolvedModel | None:
 def resize_config(
     shape: ViTConfig, image_size: tuple[int, int] | None, channels: int | None, outputs: int | None
 ) -> ViTConfig:
-    """A config with another image size, channel count or number of outputs, each if given."""
-    return replace(
+    """A config with another image size, channel count or number of outputs, each if given.
+
+    Raises:
+        UsageError: the model would be implausibly large.
+    """
+    resized = replace(
         shape,
         image_size=shape.image_size if image_size is None else image_size,
         channels=shape.channels if channels is None else channels,
         outputs=shape.outputs if outputs is None else outputs,
     )
+    if oversize := describe_oversize(resized):
+        raise UsageError(oversize[0].upper() + oversize[1:])
+    return resized
 
 
 def default_image_spec(shape: ViTConfig) -> ImageSpec:
@@ -159,6 +167,7 @@ ImageSizeArgument = int | tuple[int, int]
 
 
 @explain_keywords()
+@isolate
 def create(
     name: str,
     outputs: int | None = None,
@@ -169,13 +178,16 @@ def create(
     """Create an untrained model by the name of its size: normalised images [B, C, H, W] to logits [B, outputs].
 
     Raises:
-        UsageError: no such name, or an image size that the patch does not divide.
+        UsageError: no such name, an image size that the patch does not divide, or a number that is too large.
     """
+    if not abs(seed) < config.MAX_NUMBER:
+        raise UsageError(f"seed must be a whole number{config.BELOW_MAX_NUMBER}. Got {seed}.")
     size = None if image_size is None else parse_image_size(image_size)
     return create_model(resize_config(config_from_name(name), size, channels, outputs), seed)
 
 
 @explain_keywords(settings=ViTConfig)
+@isolate
 def load(
     path: str | Path,
     layout: str | None = None,

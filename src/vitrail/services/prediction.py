@@ -12,6 +12,7 @@ from ..checkpoints.bundle import find_bundle, find_ensemble
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
 from ..errors import DataError, UsageError
+from ..evaluate.device_check import choose_checked_runtime
 from ..evaluate.inference import InferenceSettings
 from ..files.suggest import suggest_path
 from ..predict.predictor import Predictor, PredictorMember
@@ -122,6 +123,6 @@ def choose_inference(device: str, precision: str = "float32", num_processes: int
         UsageError: a device that is not here, an unknown precision, or one that the device does not support.
     """
     settings = runtime.RuntimeSettings(device=device, precision=runtime.parse_precision(precision))
-    machine = runtime.choose(settings, num_processes)
+    machine = choose_checked_runtime(settings, num_processes)
     runtime.apply(machine)
     return InferenceSettings(device=machine.device, precision=machine.precision)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Literal, get_args
 
 from ..checkpoints import bundle, model_card
 from ..errors import UsageError
-from ..files import hub
+from ..files import atomic, hub
 from ..files.checksums import MANIFEST, write_manifest
 from . import conversion
 from .open_model import ModelInfo, find_model, parse_choice
@@ -102,9 +101,7 @@ def publish_model(
         folder = Path(parent) / "model"
         notes: tuple[str, ...] = ()
         if chosen == "native" and model_info.bundle is not None:
-            shutil.copytree(
-                model_info.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST)
-            )  # its hashes were compared
+            atomic.copy_folder(model_info.bundle, folder, without=MANIFEST)  # its hashes were compared
         else:
             notes = conversion.convert_model(model_info, "bundle" if chosen == "native" else chosen, folder).notes
         text = _make_hub_card(model_info, repository, chosen, notes)
@@ -119,7 +116,7 @@ def publish_model(
             version = importlib.metadata.version("vitrail")
             sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {version}")
         if out is not None:
-            shutil.copytree(folder, out)
+            atomic.copy_folder(folder, out)
     if not hub.has_licence(sent.card):
         notes += ("the card states no licence; say on its page under which one others may use the model",)
     return PublishedModel(

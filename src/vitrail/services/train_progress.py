@@ -76,8 +76,8 @@ class FaultTolerantStream:
             self.stream.flush()
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
-        return self.stream.isatty()
+        """Whether the stream is a terminal; one that a logger put in the place of standard error may not say."""
+        return bool(getattr(self.stream, "isatty", bool)())
 
 
 def choose_stream(quiet: bool) -> TextStream:
@@ -130,7 +130,7 @@ def open_display(stream: TextStream) -> Iterator[LineDisplay | BarDisplay]:
         yield LineDisplay(StringIO())
         return
     safe_stream = FaultTolerantStream(stream)
-    if not stream.isatty():
+    if not safe_stream.isatty():
         yield LineDisplay(safe_stream)
         return
     from rich.console import Console

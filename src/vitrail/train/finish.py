@@ -14,7 +14,7 @@ from .. import config
 from ..checkpoints import bundle
 from ..data.loader import ImageStore
 from ..data.source import Task
-from ..errors import DataError
+from ..errors import DataError, DivergedError, NonFiniteError
 from ..evaluate import calibration, decisions, task_metrics
 from ..evaluate.calibration import SCALING_KEY
 from ..evaluate.conformal import min_calibration_size
@@ -59,6 +59,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
 
     Raises:
         DataError: a held-out image cannot be read any more; the model is in the run folder by then.
+        DivergedError: the model's answers are NaN or infinite; likewise.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     totals, scaling = _training_totals(run), dataset.scaling
@@ -91,6 +92,8 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         ]
     except DataError as error:  # the model is kept, without decisions
         write_bundle(context, train_state, None)
+        if isinstance(error, NonFiniteError):
+            raise DivergedError(f"{error} Its weights are in {run.bundle}.") from error
         raise DataError(
             f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
             f"follow with: vitrail train --resume {run.path}"

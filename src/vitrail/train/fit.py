@@ -12,6 +12,7 @@ from .. import config, runtime
 from ..data.checks.findings import DataCheckReport
 from ..data.loader import ImageStore
 from ..errors import DataError
+from ..evaluate.device_check import choose_checked_runtime
 from ..files.atomic import write_json
 from ..files.lock import Lock
 from ..formatting import format_count
@@ -177,7 +178,7 @@ def resume_run(
 @contextmanager
 def _training_group(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runtime, RankGroup]]:
     """The resolved runtime, with torch set to it, and the processes that train together."""
-    compute = runtime.choose(settings, group_from_env().local_world_size)
+    compute = choose_checked_runtime(settings, group_from_env().local_world_size)
     runtime.apply(compute)
     with ignore_save_signals(), join_group(compute.device, compute.timeout) as group:
         yield compute, group

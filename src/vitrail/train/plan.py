@@ -14,7 +14,7 @@ from ..data.settings import DataSettings
 from ..errors import UsageError
 from ..evaluate.thresholds import DecisionSettings
 from ..evaluate.tta import TtaViews
-from ..model.config import ViTConfig
+from ..model.config import ViTConfig, describe_oversize
 from ..spec import Grid, ImageSpec
 
 # -- Section [recipe]: budget, optimiser, schedule, patch dropout, augmentation
@@ -29,6 +29,8 @@ class ProgressiveStage(NamedTuple):
 
 ClassWeights = Literal["none", "root", "balanced"]
 
+MAX_CROP_PADDING = 65_536
+"""Pixels of the largest random shift."""
 DEFAULT_EVALUATIONS = 10
 """Evaluations on validation images in a run, unless the recipe sets their interval."""
 MAX_VALIDATION_IMAGES = 1000
@@ -170,6 +172,7 @@ class Recipe:
         if not 0 <= self.asl_margin < 1:
             raise UsageError(f"recipe.asl_margin must lie in 0 <= probability < 1. Got {self.asl_margin}.")
         limits = {"weight_decay": 1, "crop_scale": 1, "random_erasing": 1, "rotate": 180, "scale": 1, "translate": 1}
+        limits["crop_padding"] = MAX_CROP_PADDING
         for name, limit in limits.items():
             if not 0 <= values[name] <= limit:
                 raise UsageError(f"recipe.{name} must lie in 0..{limit}. Got {values[name]}.")
@@ -521,6 +524,12 @@ class Plan:
     decisions: DecisionSettings = field(default_factory=DecisionSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     track: TrackSettings = field(default_factory=TrackSettings)
+
+    def __post_init__(self) -> None:
+        if self.model.depth < 1:
+            raise UsageError(f"model.depth must be at least 1 in a training. Got {self.model.depth}.")
+        if oversize := describe_oversize(self.model):
+            raise UsageError(f"[model]: {oversize}")
 
 
 def read_track_settings(overrides: Mapping[str, str]) -> TrackSettings:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from vitrail.checkpoints.validate import _estimate_parameters, check_model_size
+from vitrail.checkpoints.validate import check_model_size
 from vitrail.errors import DamagedFileError
-from vitrail.model.config import ViTConfig
+from vitrail.model.config import ViTConfig, _estimate_parameters
 from vitrail.model.vit import ViT
 
 LARGEST = ViTConfig(image_size=(224, 224), patch=(14, 14), width=6144, depth=48, heads=48, mlp_width=24576)

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 import vitrail
 from vitrail.cli.main import COMMANDS, main
+from vitrail.errors import MachineWarning
 
 
 def test_nothing_typed_shows_every_verb(capsys):
@@ -62,6 +64,16 @@ def test_debug_shows_the_traceback_and_keeps_the_sentence(capsys):
     assert main(["train", "--debug"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("Traceback") and error.splitlines()[-1].startswith("vitrail: A training needs a SOURCE")
+
+
+def test_a_warning_about_the_machine_is_one_line_of_the_command(capsys, monkeypatch):
+    def warn(words):
+        warnings.warn("This machine cannot.", MachineWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr("vitrail.cli.main._run_command", warn)
+    assert main([]) == 0
+    assert capsys.readouterr() == ("", "vitrail: This machine cannot.\n")
 
 
 def test_without_debug_there_is_one_sentence_only(capsys):

@@ -8,6 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from vitrail.errors import UsageError
+from vitrail.explain.figures import save_png
 from vitrail.explain.overlay import (
     OverlayCaption,
     blend_colors,
@@ -16,7 +17,6 @@ from vitrail.explain.overlay import (
     map_colors,
     normalize_map,
     plot_overlay,
-    save_described_png,
     to_rgb,
     upsample_map,
 )
@@ -180,7 +180,7 @@ def test_X15_every_word_of_the_caption_is_there_and_nothing_leaves_the_paper():
 
 def test_the_same_map_gives_the_same_file_with_a_description(tmp_path):
     for name in ("a.png", "b.png"):
-        save_described_png(plot_overlay(picture(), HEAT, "positive", (4, 4), CAPTION), tmp_path / name, "A dress.")
+        save_png(plot_overlay(picture(), HEAT, "positive", (4, 4), CAPTION), tmp_path / name, "A dress.")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     with Image.open(tmp_path / "a.png") as found:
         assert found.text["Description"] == "A dress."

@@ -6,11 +6,12 @@ import errno
 import json
 import os
 import resource
+import stat
 from pathlib import Path
 
 import pytest
 
-from vitrail.errors import ResourceError, UsageError
+from vitrail.errors import MachineWarning, ResourceError, UsageError
 from vitrail.files import atomic, checksums, disk
 
 
@@ -58,6 +59,54 @@ def test_what_the_system_refuses_is_said_in_words_and_the_old_file_stays(tmp_pat
         atomic.write_text(path, "new")
     assert path.read_text() == "old"
     assert names(tmp_path) == ["file"]
+
+
+def refuse_folders(monkeypatch, number: int) -> None:
+    """A file system that flushes files and answers fsync of a folder with this error."""
+    flush = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(disk, "_warned_devices", set())
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF], ids=errno.errorcode.get)
+def test_a_file_system_that_cannot_flush_folders_is_named_once_and_stops_nothing(tmp_path, monkeypatch, number):
+    refuse_folders(monkeypatch, number)
+    with pytest.warns(MachineWarning) as warned:
+        atomic.write_text(tmp_path / "file", "new")
+        with atomic.write_folder(tmp_path / "folder") as folder:
+            (folder / "inside").write_text("new")
+    (only,) = warned
+    assert f"file system of {tmp_path} cannot flush folders ({os.strerror(number)})" in str(only.message)
+    assert names(tmp_path) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "inside").read_text() == "new"
+
+
+def test_a_disk_that_fails_to_flush_a_folder_stops_the_write(tmp_path, monkeypatch):
+    refuse_folders(monkeypatch, errno.EIO)
+    with pytest.raises(ResourceError, match="the disk reports an input/output error"):
+        atomic.write_text(tmp_path / "file", "new")
+
+
+def test_a_folder_is_copied_where_permissions_and_times_cannot_be_set(tmp_path, monkeypatch):
+    (tmp_path / "from" / "inside").mkdir(parents=True)
+    for name in ("file", "manifest", "inside/file"):
+        (tmp_path / "from" / name).write_text(name)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    for name in ("chmod", "utime"):
+        monkeypatch.setattr(os, name, refuse)
+    atomic.copy_folder(tmp_path / "from", tmp_path / "to", without="manifest")
+    copied = {path.relative_to(tmp_path / "to").as_posix() for path in (tmp_path / "to").rglob("*") if path.is_file()}
+    assert copied == {"file", "inside/file"}
+    assert (tmp_path / "to" / "inside" / "file").read_text() == "inside/file"
 
 
 def test_a_write_that_stops_in_the_middle_keeps_the_old_file(tmp_path):

@@ -94,6 +94,28 @@ def test_a_process_of_another_machine_lives_as_long_as_it_gives_signs(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("own_system", ["other-boot pid:[7]", None], ids=["container", "older"])
+def test_a_process_of_another_container_with_this_host_name_lives_as_long_as_it_gives_signs(tmp_path, own_system):
+    holder = lock._describe_process() | {"pid": 2**22 + 1, "started": "1"}  # in its own namespace a living one
+    holder |= {"system": own_system}
+    path = tmp_path / Lock.FILE
+    path.write_text(json.dumps(holder if own_system else {key: holder[key] for key in ELSEWHERE}))
+    words = rf"process 4194305 on another container of {socket.gethostname()} since .*try again in (179|180) s"
+    with pytest.raises(UsageError, match=words), Lock(tmp_path):
+        pass
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 200))
+    with Lock(tmp_path):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_a_living_process_of_another_user_that_proc_hides_holds_its_folder(tmp_path, monkeypatch):
+    (tmp_path / Lock.FILE).write_text(json.dumps(lock._describe_process() | {"pid": os.getppid()}))
+    own = lock._process_start_time(os.getpid())
+    monkeypatch.setattr(lock, "_process_start_time", lambda pid: own if pid == os.getpid() else None)
+    with pytest.raises(UsageError, match=f"in use by process {os.getppid()} on "), Lock(tmp_path):
+        pass
+
+
 def test_who_holds_a_folder_gives_signs_of_life_until_it_leaves(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.02)
     path = tmp_path / Lock.FILE

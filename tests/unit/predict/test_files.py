@@ -72,7 +72,7 @@ def test_a_list_saved_by_a_windows_editor_is_read_too(folder):
 
 @pytest.mark.parametrize("text", ["one.jpeg\na/2.png\n", "one.jpeg\0a/2.png\0"])
 def test_standard_input_gives_lines_or_what_find_print0_writes(text, folder, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert expand_image_paths(["-"]) == [Path("one.jpeg"), Path("a/2.png")]
 
 

@@ -161,6 +161,7 @@ class Train(Command):
 
     def _compute_changes(self) -> dict[str, str]:
         """Changes of a resumed run's compute settings."""
+        from ...evaluate.device_check import choose_checked_runtime
         from ...services.train_arguments import check_plan_fields
 
         changes = dict(self.changes)
@@ -169,7 +170,8 @@ class Train(Command):
             raise UsageError("--device and --compute.device are the same setting. Give one of them.")
         if self.device is None:
             return changes
-        return changes | {"compute.device": runtime.choose(runtime.RuntimeSettings(device=self.device)).device}
+        machine = choose_checked_runtime(runtime.RuntimeSettings(device=self.device))
+        return changes | {"compute.device": machine.device}
 
     def _show_plan(self, events: Iterator[Event]) -> int:
         """Run everything up to the plan and print it."""

@@ -13,6 +13,7 @@ from ...errors import UsageError
 from ...files import atomic
 from ...model.vit import ViT
 from .. import figures
+from ..matplotlib_style import default_style
 from .attention_figures import draw_attention_distance, draw_attention_heads, draw_attention_rollout
 from .feature_figures import draw_patch_filters, draw_pca, draw_pca_whitened, draw_token_norms
 from .plots import FigureInputs, FigureOptions, FigureResult, draw_patch_grid, draw_token_strip, figure_facts
@@ -46,6 +47,7 @@ FIGURES: Mapping[str, FigureEntry] = {
 }
 
 
+@default_style()
 def draw_figure(
     name: str, model: ViT, inputs: FigureInputs, figure_options: FigureOptions | None = None
 ) -> FigureResult:
