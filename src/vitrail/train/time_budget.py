@@ -1,9 +1,9 @@
 """Keep a training to its minutes: its clock, its pace so far, and the number of steps that fit into the seconds left.
 
-At every sixteenth of the seconds and of the progress the steps that are left are replanned. With the seconds alone, a
-machine that becomes many times as fast could be through with all steps before the next time; with progress alone, one
-that becomes slow would take most of the time until then. The last sixteenth is halved, and the end of the seconds is a
-time too: then only the learning rate's cool-down is left.
+After every sixteenth of the seconds or of the progress, whichever comes first, the steps that are left are replanned.
+With the seconds alone, a machine that becomes many times as fast could be through with all steps before the next time;
+with progress alone, one that becomes slow would take most of the time until then. Near the end it is half of what is
+left. Once the seconds are over, only the learning rate's cool-down follows.
 
 A decision is a number of steps, which the plan records; no step depends on the clock in any other way.
 """
@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from .plan import ProgressiveStage, Recipe
 
-SHARES = 16
-LAST_SHARE = 1 / 32
-"""Of the seconds and of the progress: what is left after the last time is half a share."""
+SHARE, SMALLEST_SHARE = 1 / 16, 1 / 64
+"""Of the seconds and of the progress: what goes by until the steps are replanned, and what does near the end."""
 MAX_STEP_RATIO = 4.0
 """A step counts for at most this many medians of the steps since the last time: a hiccup is over, and says nothing
 about the steps to come. The time that it took is gone nevertheless."""
@@ -95,8 +94,8 @@ class TimeBudget:
         self._aside, self._first_progress = 0.0, progress
         """Seconds between steps, for evaluations and checkpoints, and the progress since when they are counted."""
         self._mark = clock.elapsed()
-        self._progress_share = _share(progress)
-        self._time_share = min(_share(self._elapsed_fraction()), _share(1.0) - 1)
+        self._last = min(self._time(), 1 - SHARE), progress
+        """Fraction of the seconds, and progress, at the last time."""
 
     def finish_step(self, recipe: Recipe, step: int) -> None:
         """Note that so many steps are done; what follows until `begin_step` is no part of a step."""
@@ -113,15 +112,12 @@ class TimeBudget:
         """Whether to replan after so many steps; never where the plan has recorded a later decision, nor at the end."""
         if step >= recipe.steps or (recipe.steps_history and step <= recipe.steps_history[-1][0]):
             return False
-        if self._time_share == _share(1.0):
-            return False
-        return (
-            _share(self._elapsed_fraction()) > self._time_share or _share(recipe.progress(step)) > self._progress_share
-        )
+        times = zip(self._last, (self._time(), recipe.progress(step)), strict=True)
+        return self._last[0] < 1 and any(now >= last + _next_share(last) for last, now in times)
 
     def is_short_before_first_step(self, recipe: Recipe, start: int) -> bool:
         """Whether to replan before the first step, because phases before the training have taken a share or more."""
-        return not start and not recipe.steps_history and _share(self._elapsed_fraction()) > 0
+        return not start and not recipe.steps_history and self._time() >= SHARE
 
     def replan(self, recipe: Recipe, step: int) -> int:
         """The number of all steps that fit, after so many are done, at the pace of the last shares."""
@@ -131,7 +127,7 @@ class TimeBudget:
             recent = statistics.fmean(min(ratio, most) for ratio in self._ratios)
             self._pace = recent if self._pace is None else (self._pace + recent) / 2
             self._ratios = []
-        self._progress_share, self._time_share = _share(progress), _share(self._elapsed_fraction())
+        self._last = self._time(), progress
         if self._pace is None:
             return recipe.steps
         watched = progress - self._first_progress
@@ -144,10 +140,11 @@ class TimeBudget:
         is_small = abs(steps - recipe.steps) <= SMALL_CHANGE * (recipe.steps - step)
         return recipe.steps if is_small else steps
 
-    def _elapsed_fraction(self) -> float:
+    def _time(self) -> float:
+        """The fraction of the seconds that is gone."""
         return (self._clock.elapsed() - self._began) / self.seconds
 
 
-def _share(fraction: float) -> int:
-    """The number of times at which to replan up to a fraction of the seconds or of the progress."""
-    return min(SHARES - 1, int(SHARES * fraction + 1e-9)) + (fraction >= 1 - LAST_SHARE) + (fraction >= 1)
+def _next_share(last: float) -> float:
+    """What may go by after the last time."""
+    return max(SMALLEST_SHARE, min(SHARE, (1 - last) / 2))
