@@ -1,4 +1,4 @@
-"""Runs with minutes, whole: on a simulated clock, killed and resumed, with phases before them, and as their plan says."""
+"""Whole runs with minutes: on a simulated clock, killed and resumed, with phases before them, repeated by their plan."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_a_slow_third_costs_steps_and_no_seconds_and_the_plan_repeats_it(time, t
     recipe = RunFolder(tmp_path / "run").read_plan().recipe
     assert seconds == pytest.approx(SECONDS, rel=0.05)
     assert len(recipe.steps_history) > 3 and recipe.steps_history[-1][1] == recipe.steps
-    reasons = RunFolder(tmp_path / "run").read_reasons()
-    assert reasons["recipe.steps"] == "0.06667 min at 0.050 s a step, measured before the first one; since then replanned"
+    why = RunFolder(tmp_path / "run").read_reasons()["recipe.steps"]
+    assert why == "0.06667 min at 0.050 s a step, measured before the first one; since then replanned"
     assert "recipe.steps replanned after" in (tmp_path / "run" / "log.txt").read_text()
     assert_same_as_its_plan(tmp_path / "run")
 
