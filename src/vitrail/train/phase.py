@@ -1,4 +1,4 @@
-"""Run a resumable phase before the training, such as pre-training, for a fixed number of steps.
+"""Run a resumable phase before the training, such as pre-training, for its number of steps or its share of the minutes.
 
 Each phase has its own checkpoints, which are removed when its result is in the run folder, and its own rows in
 metrics.jsonl, at step 0 of the training and with the phase's name in their keys.

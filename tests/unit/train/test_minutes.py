@@ -1,4 +1,4 @@
-"""Whole runs with minutes: on a simulated clock, killed and resumed, with phases before them, repeated by their plan."""
+"""Whole runs with minutes: on a simulated clock, killed and resumed, with phases before them, repeated by the plan."""
 
 from __future__ import annotations
 
