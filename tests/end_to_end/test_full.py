@@ -108,7 +108,7 @@ def test_F10_an_evaluation_without_memory_saves_only_what_is_all_here(tmp_path):
     )  # which would wait in `save` for processes that evaluate nothing
     sharded.can_save_alone = False
     run = RunFolder(tmp_path / "run")
-    told = str(trainer._evaluation_error(run, Plan(), sharded, 7, torch.OutOfMemoryError("CUDA out of memory.")))
+    told = str(trainer._evaluation_error(run, sharded, 7, torch.OutOfMemoryError("CUDA out of memory.")))
     assert told.startswith("The memory is full in the evaluation after step 7. Close other programs.")
 
 

@@ -87,6 +87,25 @@ def test_two_ranks_see_the_same_batches_as_one_process_and_learn_the_same(unbrok
         assert row[loss] == pytest.approx(same[loss], abs=0.02)
 
 
+def test_two_ranks_keep_to_their_minutes_are_killed_and_are_repeated_by_their_plan(blobs, tmp_path):
+    """Rank 0 alone replans; a rank that followed other steps would wait for the other for ever."""
+    run, again = tmp_path / "run", tmp_path / "again"
+    words = [each for each in line(blobs, run) if each not in ("--steps", str(STEPS))]
+    processes = partners.start([*words, "--minutes", "0.1"])
+    wait_for_step(run, 100)
+    processes[0].send_signal(signal.SIGTERM)
+    assert [code for code, _, _ in partners.ended(processes)] == [143, 143]
+    answers = partners.ended(partners.start(["-m", "vitrail", "train", "--resume", str(run)]))
+    assert [code for code, _, _ in answers] == [0, 0], answers
+    assert "steps_history = [[0, " in (run / "plan.toml").read_text()
+    rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text().splitlines()]
+    assert max(row["elapsed"] for row in rows) == pytest.approx(6, rel=0.1)
+    plan = ["-m", "vitrail", "train", "--plan", str(run / "plan.toml"), "--out", str(again)]
+    answers = partners.ended(partners.start(plan))
+    assert [code for code, _, _ in answers] == [0, 0], answers
+    assert equal(run, again)
+
+
 def test_a_port_that_another_program_has_ends_all_ranks_in_time(blobs, tmp_path):
     words = line(blobs, tmp_path / "run", "--compute.timeout", "1")
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never says a word

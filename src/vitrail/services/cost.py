@@ -132,7 +132,7 @@ def count_plan_flops(plan: Plan) -> int:
     """Operations of a planned training, including the savings of its early stages."""
     total, recipe = 0.0, plan.recipe
     for phase in recipe.progressive_stages():
-        step = math.ceil(phase.begin * recipe.steps)
+        step = recipe.step_at(phase.begin)
         shown = recipe.tokens_at(step, plan.model.grid)
         total += phase.fraction * recipe.steps * recipe.batch_size * flops.training_flops(plan.model, shown)
     return round(total)

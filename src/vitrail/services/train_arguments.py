@@ -106,7 +106,8 @@ def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
             f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan out "
             "to train all folds."
         )
-    return config.override(plan, fields)
+    steps = [name for name in ("recipe.steps", "pretrain.steps", "distill.steps") if name in fields]
+    return config.override(plan, dict.fromkeys((f"{name}_history" for name in steps), "") | fields)
 
 
 def check_plan_fields(changes: Mapping[str, str]) -> None:

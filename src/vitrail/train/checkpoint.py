@@ -323,17 +323,18 @@ class CheckpointSaver:
     def __init__(
         self, run: RunFolder, plan: Plan, train_state: TrainState, guards: Guards, group: RankGroup = SINGLE_PROCESS
     ):
-        self._run, self._plan, self._train_state, self._guards = run, plan, train_state, guards
+        self._run, self._train_state, self._guards = run, train_state, guards
         self._group = group
         self.can_save_alone = not train_state.sharded
         """Whether this process holds all weights and can save without the other ranks."""
-        self._plan_text = config.to_toml(plan, {})
+        self.plan = plan
+        """The plan that is followed, which every checkpoint holds."""
         self._saved_at = time.monotonic()
         self._warned = False
 
     def is_due(self, step: int, signal_request: SignalRequest) -> bool:
         """Whether to save after this step; see `is_save_due`."""
-        return is_save_due(self._plan.recipe, step, self._saved_at, signal_request)
+        return is_save_due(self.plan.recipe, step, self._saved_at, signal_request)
 
     def save(self, step: int) -> list[str]:
         """Save the run after `step` steps; returns warnings.
@@ -347,7 +348,8 @@ class CheckpointSaver:
         try:
             with self._group.pause_watchdog() if self.can_save_alone else nullcontext():
                 save_checkpoint(
-                    folder, step, train_state.model, train_state.optimizers, train_state.ema, self._plan_text,
+                    folder, step, train_state.model, train_state.optimizers, train_state.ema,
+                    config.to_toml(self.plan, {}),
                     {"guards": self._guards.state_dict(), **train_state.state_dict()}, sharded_save,
                 )  # fmt: skip
         except ResourceError as error:

@@ -98,9 +98,9 @@ class RunCost:
     preparation: float
     """Opening, checking and decoding the data, and measuring the throughput."""
     training: float
-    """The optimiser steps."""
+    """What minutes count: phases before the first step, the steps, and the evaluations and checkpoints between them."""
     evaluation: float
-    """Evaluations during the training, predictions for all held-out images, metrics and report."""
+    """Predictions for all held-out images, metrics and report."""
     memory: int
     step_seconds: tuple[float, ...] = ()
     """Seconds of a step in each stage of the recipe, measured before the first; empty in an actual cost."""

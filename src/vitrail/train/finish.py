@@ -40,7 +40,7 @@ from .finetune import features, linear_probe
 from .held_out import MapInput, build_predictions, compare_fast_precision, compute_outputs, fit_decisions
 from .loop import TrainState
 from .optim import use_ema_weights
-from .phase import PHASE_NAMES, sum_phase_totals
+from .phase import PHASE_NAMES, sum_phase_images
 from .plan import Plan
 from .planning.planner import choose_attention_paths
 from .run_folder import RunFolder, describe_environment
@@ -48,7 +48,7 @@ from .run_folder import RunFolder, describe_environment
 
 @dataclass(frozen=True)
 class TrainingTotals:
-    """Seconds and images of all training steps."""
+    """Seconds of the training with its evaluations and the phases before it, and images of all steps."""
 
     seconds: float
     images_seen: int
@@ -146,16 +146,16 @@ def _write_results(run: RunFolder, plan: Plan, metrics: Sequence[TaskMetrics]) -
 
 
 def _training_totals(run: RunFolder) -> TrainingTotals:
-    """Seconds and images of all steps: each recorded row stands for the steps since the row before it."""
-    seconds, images, before = 0.0, 0.0, 0.0
-    for row in run.read_rows():
-        if "seconds" in row:
-            steps = row["step"] - before
-            seconds, images, before = seconds + steps * row["seconds"], images + steps * row["images"], row["step"]
-    for name in (*PHASE_NAMES, features.METRICS_PREFIX):
-        phase_seconds, phase_images = sum_phase_totals(run.read_rows(), name)
-        seconds, images = seconds + phase_seconds, images + phase_images
-    return TrainingTotals(seconds, round(images))
+    """Seconds by the run's clock, and images of all steps: each recorded row stands for the steps since the row before
+    it.
+    """
+    rows = run.read_rows()
+    images, before = 0.0, 0.0
+    for row in rows:
+        if "images" in row:
+            images, before = images + (row["step"] - before) * row["images"], row["step"]
+    images += sum(sum_phase_images(rows, name) for name in (*PHASE_NAMES, features.METRICS_PREFIX))
+    return TrainingTotals(run.elapsed_seconds(), round(images))
 
 
 def _read_decisions(

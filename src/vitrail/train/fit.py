@@ -118,13 +118,14 @@ def fit_plan(
         _check_run_folder_free(out, group)
         if at := plan.recipe.extended_at:
             yield Note(f"The plan was extended after step {at:,}. Begun anew, its rate rises once and falls once.")
-        plan = _resolve_written_plan(plan)
+        plan = _resolve_written_plan(plan, changes or {})
         dataset = open_dataset(plan.data, plan.seed, None, source_object, custom_functions)
         _check_written_plan(plan, dataset, changes or {})
         yield from _describe_dataset(dataset)
         _check_ranks_agree(group, dataset, plan)
         context, findings = yield from _check_and_load_images(plan, dataset, group, timer)
         phases.check_extra_images(context)
+        plan = dataclasses.replace(plan, minutes=0.0)  # its steps are written down; the check of the data was its own
         yield PlanEvent(plan, {}, _estimate_written_plan(context, timer) if dry_run else None)
         if not dry_run:
             run = _create_run_folder(out, plan, group)
@@ -205,9 +206,12 @@ def resolve_request_data(request: TrainRequest, source_object: object | None) ->
     return dataclasses.replace(request, data=dataclasses.replace(request.data, source=MEMORY))
 
 
-def _resolve_written_plan(plan: Plan) -> Plan:
-    """The plan with absolute paths and without an extension."""
+def _resolve_written_plan(plan: Plan, changes: Mapping[str, str]) -> Plan:
+    """The plan with absolute paths, without an extension, and with steps only where a phase had a share of the minutes
+    too.
+    """
     data, recipe = resolve_data_paths(plan.data), plan.recipe.without_extension()
+    plan = phases.drop_fractions(plan, changes)
     return phases.resolve_plan_paths(dataclasses.replace(plan, data=data, recipe=recipe))
 
 
@@ -383,10 +387,14 @@ def _train_other_rank(context: TrainContext) -> None:
 
 
 def _train_rank0(context: TrainContext, reasons: Reasons) -> Generator[Event]:
-    run, plan, group = context.run, context.plan, context.group
-    model, teacher = yield from wait_for_rank0.run_while_others_wait(
+    run, original, group = context.run, context.plan, context.group
+    if not any(run.checkpoints.glob("step-*")):
+        run.drop_rows_after(0)  # of a start that was killed: its steps are repeated, and their seconds too
+    run.start_clock()
+    plan, model, teacher = yield from wait_for_rank0.run_while_others_wait(
         group, _prepare_initial_model(context), resume_instructions(run.path)
     )
+    context = dataclasses.replace(context, plan=plan)
     group.broadcast_weights(model)
     train_state = build_train_state(model, plan, group)
     train_state.teacher = broadcast_teacher(group, teacher, plan)
@@ -394,24 +402,27 @@ def _train_rank0(context: TrainContext, reasons: Reasons) -> Generator[Event]:
     start = yield from restore_checkpoint(run, train_state, guards)
     group.broadcast_object(start)
     if start:
+        run.start_clock()  # the rows of steps that are repeated are gone
         yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
     if plan.recipe.steps:
-        yield from run_trainer(context, train_state, start, guards)
+        plan = yield from run_trainer(context, train_state, start, guards)
+        context = dataclasses.replace(context, plan=plan)
     with raise_on_signal(f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}"):
         train_state = gather_train_state(train_state, plan, group)
         group.leave()
         if plan.recipe.steps and plan.finetune.from_checkpoint:
             train_state = yield from wise_ft.choose_weights(context, train_state)
-        yield from finish_run(context, reasons, train_state)
+        yield from finish_run(context, reasons if plan is original else run.read_reasons(), train_state)
 
 
 def _prepare_initial_model(
     context: TrainContext,
-) -> Generator[Event, None, tuple[ViT, DistillationTeacher | None]]:
-    """The model that the training begins with, and its distillation teacher."""
+) -> Generator[Event, None, tuple[Plan, ViT, DistillationTeacher | None]]:
+    """The plan after the phases before the training, the model that it begins with, and its distillation teacher."""
     plan = context.plan
     if plan.finetune.from_checkpoint:
         model = yield from features.prepare_start_model(context)
     else:
         model = create_model(plan.model, plan.seed)
-    return model, (yield from phases.run_phases(context, model))
+    plan, teacher = yield from phases.run_phases(context, model)
+    return plan, model, teacher

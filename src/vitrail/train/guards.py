@@ -62,6 +62,7 @@ class Guards:
         phase_label: PhaseLabel | None = None,
     ):
         self.recipe = recipe
+        """The recipe that is followed: the loop reads it at every step, because its steps may be replanned."""
         self.nonfinite_steps = 0
         """Steps that were not applied because their loss or gradient was not finite."""
         self.skipped_steps = 0
@@ -102,7 +103,7 @@ class Guards:
             self._refuse(step, loss, norm, batch, logits)
             return False
         self._in_a_row = 0
-        jumped = self._is_spike(loss)
+        jumped = self._is_spike(step, loss)
         self._finite.append(loss)  # finite ones only: a NaN in here would refuse every step that follows
         if len(self._early) < EARLY_STEPS:
             self._early.append(loss)
@@ -161,11 +162,11 @@ class Guards:
             self._finite = deque(facts["finite"], maxlen=LOSS_WINDOW)
             self._early, self._advised = list(facts["early"]), facts["advised"]
 
-    def _is_spike(self, loss: float) -> bool:
+    def _is_spike(self, step: int, loss: float) -> bool:
         """Whether a finite loss lies six deviations above the recent mean, and another step may be skipped."""
         if not self.recipe.skip_spikes or len(self._finite) < LOSS_WINDOW:
             return False
-        if self.skipped_steps + 1 > MAX_SKIPPED_FRACTION * self.recipe.steps:
+        if self.skipped_steps + 1 > MAX_SKIPPED_FRACTION * self.recipe.segment_at(step).steps:
             return False
         return loss > fmean(self._finite) + SPIKE_DEVIATIONS * pstdev(self._finite)
 

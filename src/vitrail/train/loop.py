@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -107,6 +108,8 @@ def train_steps(
     The learning rate, the dropped patches, the augmentation and dropout depend on the seed and the step alone, so a
     run that stops after any step and starts again there ends with the same bits.
 
+    The recipe is that of the guards, whose steps may be replanned between two steps.
+
     Args:
         targets: in the order of `images.indices`: class numbers [n] or the probability of each class [n, K]; for
             labels and numbers float32 [n, K], in which NaN is unknown and masked.
@@ -141,6 +144,9 @@ def train_steps(
     )
     start_time = time.perf_counter()
     for step, epoch, batch in prefetch.prefetch_to_device(batches, device):
+        if guards.recipe is not recipe:
+            recipe = guards.recipe
+            plan = dataclasses.replace(plan, recipe=recipe)
         if step == recipe.steps:
             return
         group.step = step + 1

@@ -1,4 +1,4 @@
-"""Run a resumable phase before the training, such as pre-training, for a fixed number of steps.
+"""Run a resumable phase before the training, such as pre-training, for its number of steps or its share of the minutes.
 
 Each phase has its own checkpoints, which are removed when its result is in the run folder, and its own rows in
 metrics.jsonl, at step 0 of the training and with the phase's name in their keys.
@@ -13,7 +13,7 @@ import statistics
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,15 +38,18 @@ from .events import Event, Note, StepProgress
 from .guards import Guards, PhaseLabel
 from .loop import StepResult, TrainState
 from .losses import Loss, mean_loss
-from .plan import Plan, Recipe
+from .plan import Plan, ProgressiveStage, Recipe, replan_steps
 from .run_folder import RunFolder
 from .signals import listen_for_signals, resume_instructions
+from .time_budget import StepPrices, TimeBudget
 
 PHASE_RECORDED_ROWS = 200
 MEASURED_STEPS = 12
 IMAGES_HASH_KEY = "prelude_pictures"
 PHASE_NAMES = ("pretrain", "teacher")
 """In their order in a run."""
+BEGAN_KEY = "began"
+"""In a checkpoint: what the run's clock showed when the phase began."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,48 +81,66 @@ class TrainingPhase:
     images_hash: str = ""
     """A hash of the images, where they differ from those of the training."""
 
+    @property
+    def section(self) -> str:
+        """The section of the plan that has its number of steps."""
+        return "pretrain" if self.name == "pretrain" else "distill"
 
-def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
+
+def run_phase(run: RunFolder, phase: TrainingPhase) -> Generator[Event, None, Plan]:
     """Train the phase's module from its newest checkpoint, or from its first step, to its last.
 
     The caller saves the result and then calls `remove_phase_checkpoints`.
+
+    Returns the plan as it was followed: with a share of the minutes, the phase's steps were replanned on the way.
 
     Raises:
         InterruptedRun: a stop signal came; the phase is saved and the message says how to resume.
         DataError, DivergedError, ResourceError: see `iterate_phase_steps`.
     """
-    folder, last = phase_checkpoint_folder(run, phase.name), phase.recipe.steps
+    folder, began = phase_checkpoint_folder(run, phase.name), run.clock.elapsed()
     optimizers = optim.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
     guards, start = make_phase_guards(phase, run.path), 0
     newest, complaints = checkpoint.find_newest_checkpoint(folder)
     for complaint in complaints:
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     if newest is not None:
+        facts = checkpoint.read_checkpoint_facts(newest)
         saved = checkpoint.read_checkpoint_plan(newest)
-        changed = plan_changes.diff_plans(saved, phase.plan) if saved else []
+        changed = plan_changes.diff_plans(saved, phase.plan, int(facts["step"])) if saved else []
         # An extension concerns the training alone, which has not begun.
         yield from map(Note, plan_changes.check_plan_changes(plan_changes.drop_extension_changes(changed)))
-        if phase.images_hash != checkpoint.read_checkpoint_facts(newest).get(IMAGES_HASH_KEY, phase.images_hash):
+        if phase.images_hash != facts.get(IMAGES_HASH_KEY, phase.images_hash):
             yield Note(
                 f"The pictures of the {phase.title} are not those that it began with. {plan_changes.NOT_BIT_IDENTICAL}"
             )
         start = checkpoint.load_checkpoint(newest, phase.module, optimizers, None)
-        guards.load_state_dict(checkpoint.read_checkpoint_facts(newest).get("guards", {}))
-        yield Note(f"Going on after step {start} of {last} of the {phase.title}.")
+        guards.load_state_dict(facts.get("guards", {}))
+        yield Note(f"Going on after step {start} of {phase.recipe.steps} of the {phase.title}.")
     drop_phase_rows(run, phase.name, start)
+    if newest is not None:
+        run.start_clock()  # the rows of steps that are repeated are gone
+        began = facts.get(BEGAN_KEY, began)
+    budget = _make_phase_budget(run, phase, start, began)
     step_seconds: deque[float] = deque(maxlen=50)
-    plan_text = config.to_toml(phase.plan, {})
-    saved_at, record_every = time.monotonic(), max(1, last // PHASE_RECORDED_ROWS)
+    saved_at, record_every = time.monotonic(), max(1, phase.recipe.steps // PHASE_RECORDED_ROWS)
     with listen_for_signals() as signal_request:
         for done in iterate_phase_steps(phase, optimizers, start, guards):
             step_seconds.append(done.seconds)
+            if budget is not None:
+                budget.finish_step(phase.recipe, done.step)
+            last = phase.recipe.steps
             if done.step % record_every == 0 or done.step == last:
                 run.record(_phase_row(phase.name, done))
             yield _phase_progress(phase, done, statistics.median(step_seconds))
             yield from map(Note, guards.take_messages(done.step))
+            if budget is not None and budget.is_due(phase.recipe, done.step):
+                phase = _replan(run, phase, budget, done.step)
+                guards.recipe, last = phase.recipe, phase.recipe.steps
             if checkpoint.is_save_due(phase.recipe, done.step, saved_at, signal_request):
-                facts = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict()}
-                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, facts)
+                kept = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict(), BEGAN_KEY: began}
+                plan_text = config.to_toml(phase.plan, {})
+                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, kept)
                 if signal_request.save:
                     where = f"step {done.step:,} of {last:,} of the {phase.title}"
                     yield Note(f"Saved after {where}, as a signal asked; it goes on.")
@@ -130,6 +151,34 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
                     f"{resume_instructions(run.path)}"
                 )
                 raise InterruptedRun(message, signal_request.exit_code)
+            if budget is not None:
+                budget.begin_step()
+    return phase.plan
+
+
+def _make_phase_budget(run: RunFolder, phase: TrainingPhase, start: int, began: float) -> TimeBudget | None:
+    """The budget of a phase that has a share of the minutes; None for one that has a number of steps."""
+    plan, recipe = phase.plan, phase.recipe
+    section = plan.pretrain if phase.section == "pretrain" else plan.distill
+    seconds = 60 * plan.minutes * section.budget_fraction
+    if not seconds or start >= recipe.steps:
+        return None
+    prices = StepPrices([(ProgressiveStage(0.0, 1.0), 1.0)])
+    return TimeBudget(seconds, run.clock, prices, began, progress=recipe.progress(start))
+
+
+def _replan(run: RunFolder, phase: TrainingPhase, budget: TimeBudget, step: int) -> TrainingPhase:
+    """The phase with the number of steps that its seconds still allow, which is written into the plan of the run."""
+    steps = budget.replan(phase.recipe, step)
+    if steps == phase.recipe.steps:
+        return phase
+    if phase.section == "pretrain":
+        plan = dataclasses.replace(phase.plan, pretrain=replan_steps(phase.plan.pretrain, step, steps))
+    else:
+        plan = dataclasses.replace(phase.plan, distill=replan_steps(phase.plan.distill, step, steps))
+    if not run.record_replanning(plan, f"{phase.section}.steps", step):
+        return phase
+    return dataclasses.replace(phase, plan=plan, recipe=replan_steps(phase.recipe, step, steps))
 
 
 def iterate_phase_steps(
@@ -169,6 +218,7 @@ def _iterate_steps(
         phase.images, phase.targets, recipe.batch_size, phase.seed, start, recipe.repeated_augmentation, phase.shard_ids
     )
     for step, epoch, batch in batches:
+        recipe = guards.recipe  # its steps may have been replanned
         if step >= recipe.steps:
             return
         optim.set_learning_rates(optimizers, recipe, step)
@@ -254,15 +304,13 @@ def drop_phase_rows(run: RunFolder, name: str, step: int) -> None:
         atomic.write_text(run.metrics_file, "".join(f"{json.dumps(row)}\n" for row in kept))
 
 
-def sum_phase_totals(rows: Sequence[dict[str, float]], name: str) -> tuple[float, float]:
-    """Seconds and images of a phase from the rows of metrics.jsonl, each of which stands for several steps."""
-    seconds, images, before = 0.0, 0.0, 0.0
+def sum_phase_images(rows: Sequence[dict[str, float]], name: str) -> float:
+    """Images of a phase from the rows of metrics.jsonl, each of which stands for several steps."""
+    images, before = 0.0, 0.0
     for row in rows:
         if f"{name}_step" in row:
-            steps = row[f"{name}_step"] - before
-            seconds, images = seconds + steps * row[f"{name}_seconds"], images + steps * row[f"{name}_images"]
-            before = row[f"{name}_step"]
-    return seconds, images
+            images, before = images + (row[f"{name}_step"] - before) * row[f"{name}_images"], row[f"{name}_step"]
+    return images
 
 
 def _phase_progress(phase: TrainingPhase, done: StepResult, step_seconds: float) -> StepProgress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +23,9 @@ from .teacher_targets import DistillationTeacher
 PhaseName = Literal["pretrain", "distill"]  # sections of the plan
 
 
-def run_phases(context: TrainContext, model: ViT) -> Generator[Event, None, DistillationTeacher | None]:
-    """Run the phases before the training, or what is left of them; return the teacher for its steps, or None.
+def run_phases(context: TrainContext, model: ViT) -> Generator[Event, None, tuple[Plan, DistillationTeacher | None]]:
+    """Run the phases before the training, or what is left of them; return the plan with their steps as they were
+    followed, and the teacher of the training's steps, or None.
 
     Afterwards `model` has the initial weights of the training.
 
@@ -33,8 +34,8 @@ def run_phases(context: TrainContext, model: ViT) -> Generator[Event, None, Dist
         InterruptedRun, DivergedError: see `phase.run_phase`.
     """
     yield from contamination.report_contamination(context)
-    yield from pretraining.pretrain(context, model)
-    return (yield from distillation.prepare_teacher(context, model))
+    plan = yield from pretraining.pretrain(context, model)
+    return (yield from distillation.prepare_teacher(dataclasses.replace(context, plan=plan), model))
 
 
 def finalize_phases(draft: PlanContext, dry_run: bool = False) -> tuple[Plan, Reasons, float]:
@@ -107,10 +108,26 @@ def resolve_phase_steps(
         steps = max(1, round(share * plan.minutes * 60 / seconds_per_step))
         minutes = f"{share * plan.minutes:.3g} min of {plan.minutes:g}"
         reasons[f"{name}.steps"] = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
-    if share:
+    if share and not plan.minutes:
         reasons[f"{name}.budget_fraction"] = f"{share:g}, which are the steps below"
-    fixed: dict[str, Any] = {name: dataclasses.replace(section, steps=steps, budget_fraction=0.0)}
+    kept = share if plan.minutes else 0.0  # by its clock the steps are replanned
+    fixed: dict[str, Any] = {name: dataclasses.replace(section, steps=steps, budget_fraction=kept)}
     return dataclasses.replace(plan, **fixed), reasons, steps * seconds_per_step
+
+
+def drop_fractions(plan: Plan, changes: Mapping[str, str]) -> Plan:
+    """A written plan whose phases have the steps of their share of the minutes, without that share.
+
+    Args:
+        changes: explicit changes of the plan by dotted names; a share among them stays.
+    """
+    names: tuple[PhaseName, ...] = ("pretrain", "distill")
+    for name in names:
+        section = plan.pretrain if name == "pretrain" else plan.distill
+        if section.steps and plan.minutes and f"{name}.budget_fraction" not in changes:
+            fixed: dict[str, Any] = {name: dataclasses.replace(section, budget_fraction=0.0)}
+            plan = dataclasses.replace(plan, **fixed)
+    return plan
 
 
 def estimate_phase_seconds(context: PlanContext) -> float:

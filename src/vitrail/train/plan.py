@@ -6,8 +6,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeVar
 
 from .. import config
 from ..data.settings import DataSettings
@@ -27,6 +29,19 @@ class ProgressiveStage(NamedTuple):
     fraction: float
 
 
+class StepSegment(NamedTuple):
+    """Steps for which the number of all steps was the same."""
+
+    start: int
+    """The first of them."""
+    progress: float
+    """Progress of the training at its start."""
+    steps: int
+    """All steps of the training, as planned then."""
+
+
+StepsHistory = tuple[tuple[int, int], ...]
+Replanned = TypeVar("Replanned", "Recipe", "PretrainSettings", "DistillSettings")
 ClassWeights = Literal["none", "root", "balanced"]
 
 MAX_CROP_PADDING = 65_536
@@ -39,11 +54,17 @@ MAX_VALIDATION_IMAGES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The settings of a training. Rates are per step, fractions are of all steps."""
+    """The settings of a training. Rates are per step, fractions are of all steps.
+
+    Where the number of steps was replanned on the way, a step's progress goes on from where it was, in a straight line
+    to 1 at the new last step. Learning rate, patch dropout, image sizes and evaluations depend on progress alone.
+    """
 
     steps: int = 1000
-    """Optimiser steps; fixed before the first one, so that a run can be repeated exactly. 0 only for a linear probe of
-    a frozen checkpoint."""
+    """Optimiser steps. 0 only for a linear probe of a frozen checkpoint."""
+    steps_history: StepsHistory = ()
+    """Step counts replanned on the way, where minutes were asked for: [step, steps] says that after this step the run
+    was planned to have so many in all. Written by the training; with it the run can be repeated exactly."""
     batch_size: int = 128
     """Pictures per step, over all processes."""
     grad_accum_steps: int = 1
@@ -186,6 +207,7 @@ class Recipe:
                 "recipe.batch_size must be a multiple of recipe.repeated_augmentation, so that every picture is in its "
                 f"batch as often. Got batch_size={self.batch_size}, repeated_augmentation={self.repeated_augmentation}."
             )
+        check_steps_history("recipe", self.steps, self.steps_history)
 
     @property
     def views(self) -> TtaViews:
@@ -197,43 +219,78 @@ class Recipe:
         """Whether the multilabel loss is the asymmetric loss."""
         return bool(self.asl_gamma_neg or self.asl_gamma_pos or self.asl_margin)
 
+    def progress(self, step: int) -> float:
+        """The part of the training that is done after so many steps, 0..1; it never falls."""
+        segment = self.segment_at(step)
+        return segment.progress + (1 - segment.progress) * (step - segment.start) / (segment.steps - segment.start)
+
+    def step_at(self, progress: float) -> int:
+        """The first step at or after a progress below 1."""
+        step = 0.0
+        for segment in list_segments(self.steps, self.steps_history):
+            if segment.start and step <= segment.start:
+                break
+            share = (progress - segment.progress) / (1 - segment.progress)
+            step = segment.start + share * (segment.steps - segment.start)
+        return math.ceil(step)
+
+    def segment_at(self, step: int) -> StepSegment:
+        """The last segment that begins at or before a step."""
+        segments = list_segments(self.steps, self.steps_history)
+        return next(segment for segment in reversed(segments) if segment.start <= step or not segment.start)
+
     def lr_factor(self, step: int) -> float:
         """The learning rate at a step (from 0) as a fraction of its peak: a linear rise, then the decay to 0.
 
         After `--extend` it rises again, from its last value to that of a run planned with the new number of steps.
         """
-        risen = min(1.0, (step - self.extended_at + 1) / (self.warmup * (self.steps - self.extended_at) + 1))
-        left = 1 - step / self.steps
+        left = 1 - self.progress(step)
         fall = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[self.lr_schedule]
         if step < self.extended_at:
             return fall  # only where a damaged checkpoint forces a run to repeat what was done under the old plan
-        return self.extended_lr_factor + risen * (fall - self.extended_lr_factor)
+        return self.extended_lr_factor + self._warmup_factor(step) * (fall - self.extended_lr_factor)
+
+    def _warmup_factor(self, step: int) -> float:
+        """The linear rise 0..1 at a step; a replanned number of steps changes its slope from there on."""
+        (_, steps), *replanned = self.steps_history or ((0, self.steps),)
+        start, progress, risen = self.extended_at, 0.0, 1.0  # `risen` steps at the present slope lie before `start`
+        length = self.warmup * (steps - start)
+        for next_start, next_steps in replanned:
+            if next_start > step or next_start - start >= length:
+                break
+            factor = (next_start - start + risen) / (length + risen)
+            progress += (1 - progress) * (next_start - start) / (steps - start)
+            start, steps = next_start, next_steps
+            length = (self.warmup - progress) / (1 - progress) * (steps - start)
+            risen = length * factor / (1 - factor)
+        return min(1.0, (step - start + risen) / (length + risen))
 
     def without_extension(self) -> Recipe:
         """This recipe with the same steps, as if they had been planned from the beginning."""
-        return dataclasses.replace(self, extended_at=0, extended_lr_factor=0.0)
+        if not self.extended_at:
+            return dataclasses.replace(self, extended_lr_factor=0.0)
+        return dataclasses.replace(self, extended_at=0, extended_lr_factor=0.0, steps_history=())
 
     def evaluates_at(self, step: int) -> bool:
         """Whether to evaluate on validation images after a step (from 1); always after the last."""
-        return step == self.steps or step % self._evaluation_interval == 0
+        if self.evaluate_every:
+            return step == self.steps or step % self.evaluate_every == 0
+        tenth, last_tenth = (int(DEFAULT_EVALUATIONS * self.progress(each) + 1e-9) for each in (step, step - 1))
+        return step == self.steps or tenth > last_tenth
 
     @property
     def num_evaluations(self) -> int:
         """Number of evaluations on validation images."""
-        return -(-self.steps // self._evaluation_interval)
-
-    @property
-    def _evaluation_interval(self) -> int:
-        return self.evaluate_every or max(1, self.steps // DEFAULT_EVALUATIONS)
+        return -(-self.steps // self.evaluate_every) if self.evaluate_every else min(DEFAULT_EVALUATIONS, self.steps)
 
     def patches_at(self, step: int, patches: int) -> int:
         """Patches of an image that the model sees at a step, of `patches` in all."""
-        early = step < self.patch_keep_until * self.steps
+        early = step < self.step_at(self.patch_keep_until)
         return max(1, round(self.patch_keep_rate * patches)) if early else patches
 
     def grid_at(self, step: int, grid: Grid) -> Grid:
         """The patch grid of a step's images, given that of the model."""
-        if step >= self.progressive_until * self.steps or self.progressive_size == 1:
+        if step >= self.step_at(self.progressive_until) or self.progressive_size == 1:
             return grid
         return Grid(*(max(1, round(self.progressive_size * side)) for side in grid))
 
@@ -253,6 +310,42 @@ class Recipe:
     def epochs(self, count: int) -> float:
         """Epochs over `count` images in all steps; repeated augmentation counts once."""
         return self.steps * min(self.batch_size // self.repeated_augmentation, count) / count
+
+
+@lru_cache(maxsize=16)
+def list_segments(steps: int, history: StepsHistory) -> tuple[StepSegment, ...]:
+    """The segments of a training, between which the number of its steps was replanned."""
+    (_, first_steps), *replanned = history or ((0, steps),)
+    segments = [StepSegment(0, 0.0, first_steps)]
+    for start, total in replanned:
+        last = segments[-1]
+        done = (1 - last.progress) * (start - last.start) / (last.steps - last.start)
+        segments.append(StepSegment(start, last.progress + done, total))
+    return tuple(segments)
+
+
+def replan_steps(section: Replanned, step: int, steps: int) -> Replanned:
+    """The section of a plan after a decision, taken when `step` steps were done, to make `steps` in all."""
+    history = section.steps_history or ((0, section.steps),)
+    return dataclasses.replace(section, steps=steps, steps_history=(*history, (step, steps)) if step else ())
+
+
+def check_steps_history(section: str, steps: int, history: StepsHistory) -> None:
+    """Check that step counts could have been replanned in this order, and that the last is `steps`.
+
+    Raises:
+        UsageError: they could not; the message says how to do without them.
+    """
+    if not history:
+        return
+    starts = [start for start, _ in history]
+    in_order = starts[0] == 0 and all(earlier < later for earlier, later in pairwise(starts))
+    reached = all(after < planned for (_, planned), after in zip(history, starts[1:], strict=False))
+    if not in_order or not reached or history[-1][0] >= history[-1][1] or history[-1][1] != steps:
+        raise UsageError(
+            f"{section}.steps_history is written by a training and ends with the number of its steps. Got "
+            f"{[list(entry) for entry in history]} and {section}.steps={steps}. Leave it out to plan the steps anew."
+        )
 
 
 # -- Section [finetune]: random initial weights, or a checkpoint that is probed and then fine-tuned
@@ -345,6 +438,8 @@ class PretrainSettings:
     """Fraction of the minutes (without minutes: of all steps) for masked autoencoding; 0 does none."""
     steps: int = 0
     """Optimiser steps of masked autoencoding; 0 derives them from budget_fraction."""
+    steps_history: StepsHistory = ()
+    """As recipe.steps_history, of these steps."""
     extra_images: str = ""
     """A folder, or any SOURCE, of further pictures for pre-training; labels are not needed and not read."""
     batch_size: int = 0
@@ -382,6 +477,7 @@ class PretrainSettings:
             raise UsageError(f"pretrain.crop_scale must lie in 0..1. Got {self.crop_scale}.")
         if not 0 < self.lr_scale < math.inf:
             raise UsageError(f"pretrain.lr_scale must be above 0: with {self.lr_scale} nothing would be learnt.")
+        check_steps_history("pretrain", self.steps, self.steps_history)
         if self.decoder_depth < 1 or self.decoder_width < DECODER_HEAD_WIDTH or self.decoder_width % DECODER_HEAD_WIDTH:
             raise UsageError(
                 f"The decoder needs at least one block and a width that is a multiple of {DECODER_HEAD_WIDTH}. "
@@ -422,6 +518,8 @@ class DistillSettings:
     distillation."""
     steps: int = 0
     """Steps of the first stage; 0 derives them from budget_fraction."""
+    steps_history: StepsHistory = ()
+    """As recipe.steps_history, of these steps."""
     cnn_width: int = 24
     """Channels of the CNN's first stage; the second and third have two and four times as many."""
 
@@ -440,6 +538,7 @@ class DistillSettings:
                 "distill.steps must be 0 or more and distill.cnn_width at least 1. "
                 f"Got {self.steps} and {self.cnn_width}."
             )
+        check_steps_history("distill", self.steps, self.steps_history)
 
     @property
     def is_enabled(self) -> bool:
@@ -513,7 +612,8 @@ class Plan:
     seed: int = 0
     """Random seed of splits, initial values, order, augmentation and dropout."""
     minutes: float = 0.0
-    """Time budget of the training, from which the number of steps was computed; 0 if steps or epochs were given."""
+    """Time budget of the training, by whose clock the number of steps is replanned on the way; 0 if steps, epochs or a
+    plan were given."""
     data: DataSettings = field(default_factory=DataSettings)
     image: ImageSpec = field(default_factory=ImageSpec)
     model: ViTConfig = field(default_factory=ViTConfig)

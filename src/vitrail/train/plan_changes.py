@@ -7,7 +7,7 @@ model's architecture and the reading of images may not change: it would have no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from .. import config
@@ -20,17 +20,25 @@ HARMLESS = (
     "track.",
     "data.source",
     "data.data_root",
-    "minutes",
     "model_name",
     "recipe.save_every",
 )
 """Fields that do not change the results; a hash of the data detects other data."""
 FIXED_SETTINGS = {
     "recipe.steps": "the rates of every step depend on it; train longer with --extend",
+    "recipe.steps_history": "the rates of every step depend on it; train longer with --extend",
     "recipe.optimizer": "its moments are saved and another has others",
 }
-EXTENSION_FIELDS = ("recipe.steps", "recipe.extended_at", "recipe.extended_lr_factor", "minutes")
+EXTENSION_FIELDS = (
+    "recipe.steps",
+    "recipe.steps_history",
+    "recipe.extended_at",
+    "recipe.extended_lr_factor",
+    "minutes",
+)
 """Fields that --extend changes."""
+REPLANNED_FIELDS = ("steps", "steps_history")
+"""Fields of a section that a training with minutes changes."""
 NOT_BIT_IDENTICAL = "The results are no longer bit for bit those of the unbroken run."
 
 
@@ -45,11 +53,29 @@ class PlanChange(NamedTuple):
         return f"{self.name} {self.old!r} -> {self.new!r}"
 
 
-def diff_plans(old: Plan, new: Plan) -> list[PlanChange]:
-    """Every field that differs between two plans."""
+def diff_plans(old: Plan, new: Plan, step: int = 0) -> list[PlanChange]:
+    """Every field that differs between two plans, without steps that the training replanned by its clock.
+
+    Args:
+        step: the steps done under the old plan; a later decision concerns those to come.
+    """
     ours, theirs = config.flatten(old), config.flatten(new)
     names = [*ours, *(name for name in theirs if name not in ours)]
-    return [PlanChange(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
+    changes = [PlanChange(name, ours.get(name), theirs.get(name)) for name in names]
+    replanned = {f"{name}.{field}" for name in _replanned_sections(old, new, step) for field in REPLANNED_FIELDS}
+    return [change for change in changes if change.old != change.new and change.name not in replanned]
+
+
+def _replanned_sections(old: Plan, new: Plan, step: int) -> Iterator[str]:
+    """The sections whose step counts go on from those of the old plan."""
+    for name, before, after in (
+        ("recipe", old.recipe, new.recipe),
+        ("pretrain", old.pretrain, new.pretrain),
+        ("distill", old.distill, new.distill),
+    ):
+        decided, later = before.steps_history or ((0, before.steps),), after.steps_history
+        if len(later) > len(decided) and later[: len(decided)] == decided and later[len(decided)][0] >= step:
+            yield name
 
 
 def drop_extension_changes(changes: list[PlanChange]) -> list[PlanChange]:

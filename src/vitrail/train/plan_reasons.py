@@ -45,6 +45,7 @@ DEFAULT_REASONS = {
     "image.page": "one picture a file",
     "image.max_pixels": "a file that claims more is more likely an attack than a picture",
     "recipe.steps": "the minutes decide, once the pace is known",
+    "recipe.steps_history": "the steps are those planned before the first",
     "recipe.grad_accum_steps": "a step fits into memory at once",
     "recipe.optimizer": "three minutes of Fashion-MNIST: 2.5 points more than AdamW alone",
     "recipe.muon_lr": "best of 0.003, 0.008, 0.02, 0.035, 0.06 and 0.15 on Fashion-MNIST",

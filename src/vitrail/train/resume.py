@@ -79,7 +79,7 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
     done = 0 if newest is None else int(checkpoint.read_checkpoint_facts(newest)["step"])
     recipe = plan.recipe
     origin = f"by --extend after step {done:,} ({extension})"
-    if reasons.get("recipe.steps", "").endswith(origin) and not run.is_finished():
+    if origin in reasons.get("recipe.steps", "") and not run.is_finished():
         return (
             f"Extended {origin} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in "
             "all. For yet more, extend it again when a later step is saved."
@@ -89,13 +89,14 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
     factor_before = last_recipe.lr_factor(done - 1) if done else 0.0
     if done == last_recipe.steps and last_recipe.lr_schedule != "constant":
         factor_before = 0.0  # where the last step was heading
-    added = _additional_steps(run, plan, done, extension)
+    added, seconds = _additional_steps(run, plan, done, extension)
     steps = recipe.steps + added
-    longer = dataclasses.replace(recipe, steps=steps, extended_at=done, extended_lr_factor=factor_before)
-    minutes = plan.minutes + extension.minutes if plan.minutes and extension.minutes else 0.0
+    longer = dataclasses.replace(
+        recipe, steps=steps, steps_history=(), extended_at=done, extended_lr_factor=factor_before
+    )
     reasons |= dict.fromkeys(("recipe.extended_at", "recipe.extended_lr_factor"), origin)
     reasons["recipe.steps"] = f"{recipe.steps:,}, and {added:,} more {origin}"
-    changed = dataclasses.replace(plan, minutes=minutes, recipe=longer)
+    changed = dataclasses.replace(plan, minutes=seconds / 60, recipe=longer)
     atomic.write_text(run.extension_file, config.to_toml(changed, reasons))
     old_end = finish_extension(run)
     kept = f" The old end is kept in {old_end}." if old_end and (old_end / "model").is_dir() else ""
@@ -138,16 +139,16 @@ def _earlier_folder(run: RunFolder, step: int, end: Sequence[Path]) -> Path:
         folder = folder.with_name(f"{base}-{number}")
 
 
-def _additional_steps(run: RunFolder, plan: Plan, done: int, extension: Extension) -> int:
-    """The number of steps that the budget adds to the plan's."""
+def _additional_steps(run: RunFolder, plan: Plan, done: int, extension: Extension) -> tuple[int, float]:
+    """The number of steps that the budget adds to the plan's, and with minutes the seconds of the whole run."""
     recipe = plan.recipe
     if extension.steps is not None:
-        return extension.steps
+        return extension.steps, 0.0
     if extension.epochs is not None:
         with run.splits_file.open(newline="", encoding="utf-8") as file:
             num_images = sum(row["split"] == "train" for row in csv.DictReader(file))
         distinct = min(recipe.batch_size // recipe.repeated_augmentation, num_images)
-        return max(1, math.ceil(extension.epochs * num_images / distinct))
+        return max(1, math.ceil(extension.epochs * num_images / distinct)), 0.0
     assert extension.minutes is not None
     step_seconds = _measured_step_seconds(run, plan)
     target_seconds = _estimate_seconds(plan, step_seconds, done, recipe.steps) + 60 * extension.minutes
@@ -155,12 +156,12 @@ def _additional_steps(run: RunFolder, plan: Plan, done: int, extension: Extensio
     for _ in range(SOLVER_ROUNDS):
         seconds = _estimate_seconds(plan, step_seconds, done, steps)
         steps = max(recipe.steps + 1, done + round((steps - done) * target_seconds / seconds) if seconds else steps + 1)
-    return steps - recipe.steps
+    return steps - recipe.steps, run.elapsed_seconds(done) + target_seconds
 
 
 def _estimate_seconds(plan: Plan, step_seconds: Mapping[int, float], done: int, steps: int) -> float:
     """Seconds of the steps after `done` in a run of `steps`, from a sample of them."""
-    recipe = dataclasses.replace(plan.recipe, steps=steps)
+    recipe = dataclasses.replace(plan.recipe, steps=steps, steps_history=())
     sampled = [done + (steps - done) * (2 * index + 1) // (2 * SAMPLED_STEPS) for index in range(SAMPLED_STEPS)]
     return (steps - done) * fmean(
         _step_seconds_at(step_seconds, recipe.tokens_at(step, plan.model.grid)) for step in sampled
@@ -233,8 +234,9 @@ def _changes_since_checkpoint(run: RunFolder, plan: Plan, newest: Path | None) -
     saved = checkpoint.read_checkpoint_plan(newest)
     if saved is None:
         return []
-    changes, at = plan_changes.diff_plans(saved, plan), plan.recipe.extended_at
-    extended = at > saved.recipe.extended_at or at == checkpoint.read_checkpoint_facts(newest)["step"]
+    done = int(checkpoint.read_checkpoint_facts(newest)["step"])
+    changes, at = plan_changes.diff_plans(saved, plan, done), plan.recipe.extended_at
+    extended = at > saved.recipe.extended_at or at == done
     return plan_changes.drop_extension_changes(changes) if extended else changes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import re
 import sys
@@ -10,7 +11,6 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from importlib.metadata import version
-from math import isfinite
 from pathlib import Path
 
 import torch
@@ -26,12 +26,16 @@ from ..runtime import cpu_name
 from .events import Event, FinishEvent, Note, ValidationEvent
 from .plan import Plan
 from .plan_reasons import complete_reasons, drop_default_reasons
+from .time_budget import TrainingClock
 from .trackers import TrackedRun, Trackers
 
 PRE_PLAN_FILES = frozenset(
     {Lock.FILE, "checkpoints", "splits.csv", "data.json", "check.json", "environment.json", "cost.json"}
 )
 """Files that may exist in a run folder before its plan, and so what a kill in that moment leaves."""
+
+REPLANNED = "; since then replanned"
+"""End of the reason of a number of steps."""
 
 
 class RunFolder:
@@ -49,6 +53,8 @@ class RunFolder:
         self.data_file = path / "data.json"
         self.trackers = Trackers()
         """Experiment trackers; none until opened."""
+        self.clock = TrainingClock()
+        """Started by the process that trains; every row of the metrics has its seconds."""
         self.write_error = ""
         """Why a line of a log or of the metrics could not be written; empty if all were."""
         self.write_error_reported = False
@@ -113,6 +119,27 @@ class RunFolder:
         atomic.write_json(self.path / "environment.json", describe_environment())
         atomic.write_text(self.plan_file, config.to_toml(plan, complete_reasons(plan, reasons)))
 
+    def record_replanning(self, plan: Plan, field: str, step: int) -> bool:
+        """Write a plan whose steps were replanned, and a line in log.txt; whether that was possible.
+
+        It is written before the first of these steps is taken, so that a resumed run takes the same ones.
+
+        Args:
+            field: dotted name of the number of steps.
+            step: the steps done.
+        """
+        try:
+            reasons = self.read_reasons()
+            reasons[field] = f"{reasons.get(field, '').split(REPLANNED)[0]}{REPLANNED}"
+            reasons[f"{field}_history"] = "[steps done, steps then planned in all], by the clock"
+            atomic.write_text(self.plan_file, config.to_toml(plan, complete_reasons(plan, reasons)))
+        except (VitrailError, OSError) as error:
+            self.write_error = str(error)
+            return False
+        steps = config.flatten(plan)[field]
+        self.log(f"{field} replanned after {step:,} steps and {self.clock.elapsed():.1f} s: {steps:,} in all.")
+        return True
+
     def read_plan(self) -> Plan:
         """Read plan.toml."""
         return config.read_toml(self.plan_file, Plan)
@@ -129,7 +156,9 @@ class RunFolder:
 
     def record(self, row: Mapping[str, float | int]) -> None:
         """Add a row of numbers to metrics.jsonl, if that is possible; those that are not finite are left out."""
-        finite = {name: value for name, value in row.items() if isfinite(value)}
+        finite = {name: value for name, value in row.items() if math.isfinite(value)}
+        if self.clock.is_running:
+            finite["elapsed"] = round(self.clock.elapsed(), 2)
         self._append(self.metrics_file, json.dumps(finite))
         self.trackers.record(finite)
 
@@ -139,6 +168,14 @@ class RunFolder:
             atomic.append_line(path, line)
         except (ResourceError, OSError) as error:
             self.write_error = str(error)
+
+    def start_clock(self) -> None:
+        """Start the clock, or set it back, at the seconds of the last row of the metrics."""
+        self.clock.start(self.elapsed_seconds())
+
+    def elapsed_seconds(self, step: float = math.inf) -> float:
+        """Seconds of the training up to a step, with its evaluations and the phases before it, by the metrics."""
+        return max((row.get("elapsed", 0.0) for row in self.read_rows() if row["step"] <= step), default=0.0)
 
     def flush_metrics(self) -> None:
         """Flush the metrics to the disk, if that is possible."""

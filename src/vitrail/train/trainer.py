@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import statistics
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +20,26 @@ from ..runtime import is_out_of_memory
 from . import checkpoint, events, guards, loop
 from .checkpoint import CheckpointSaver
 from .context import TrainContext
+from .distributed.consistency import broadcast_plan
 from .events import Event, Note, StepProgress, ValidationEvent
 from .guards import LEARNING_CHECK_STEP, Guards
 from .loop import StepResult, TrainState, gather_train_state, train_steps
 from .optim import use_ema_weights
-from .plan import MAX_VALIDATION_IMAGES, Plan
+from .plan import MAX_VALIDATION_IMAGES, Plan, replan_steps
 from .run_folder import RunFolder
 from .signals import SignalRequest, listen_for_signals, resume_instructions
+from .time_budget import StepPrices, TimeBudget
 
 MAX_RECORDED_ROWS = 500
 MAX_LOST_SHOWN = 10
 
 
-def run_trainer(context: TrainContext, train_state: TrainState, start: int, guards: Guards) -> Iterator[Event]:
+def run_trainer(
+    context: TrainContext, train_state: TrainState, start: int, guards: Guards
+) -> Generator[Event, None, Plan]:
     """Train from step `start` to the end; afterwards the newest checkpoint is that of the last step.
+
+    Returns the plan as it was followed: with minutes, its steps were replanned on the way.
 
     Raises:
         InterruptedRun: Ctrl-C, SIGTERM or SIGHUP came, be it in the last step; the run is saved and the message says
@@ -45,20 +50,26 @@ def run_trainer(context: TrainContext, train_state: TrainState, start: int, guar
         PeerError: another process of the group died; the run is saved if all its weights are here.
     """
     run, plan, dataset, group = context.run, context.plan, context.dataset, context.group
-    steps = plan.recipe.steps
-    record_every = max(1, steps // MAX_RECORDED_ROWS)
+    predicted_seconds = events.read_step_seconds(run.path)
+    budget = _make_time_budget(run, plan, start, predicted_seconds)
+    if budget is not None and budget.is_short_before_first_step(plan.recipe, start):
+        plan = _replan(run, plan, budget, 0)
+    plan = broadcast_plan(group, plan)
+    guards.recipe = plan.recipe
+    record_every = max(1, plan.recipe.steps // MAX_RECORDED_ROWS)
     val_rows = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
     val_images = dataset.load_images("val", plan.image, plan.compute.num_workers) if len(val_rows) else None
     step_seconds: deque[float] = deque(maxlen=50)
-    predicted_seconds = events.read_step_seconds(run.path)
     saver = CheckpointSaver(run, plan, train_state, guards, group)
     stop = 0  # the number of a signal
     yield from _batch_warnings(context, start)
     with listen_for_signals() as signal_request:
         for done in _steps_saved_on_error(context, train_state, start, saver, guards):
             step_seconds.append(done.seconds)
+            if budget is not None:
+                budget.finish_step(plan.recipe, done.step)
             progress = _make_progress(done, plan, step_seconds, predicted_seconds)
-            if done.step % record_every == 0 or done.step == steps:
+            if done.step % record_every == 0 or done.step == plan.recipe.steps:
                 run.record(_metrics_row(done, progress))
             yield progress
             if val_images is not None and plan.recipe.evaluates_at(done.step):
@@ -66,24 +77,28 @@ def run_trainer(context: TrainContext, train_state: TrainState, start: int, guar
                 try:
                     yield from _evaluate(context, gathered, val_images, val_rows, done.step, guards)
                 except (DataError, MemoryError, RuntimeError) as error:
-                    raise _evaluation_error(run, plan, saver, done.step, error) from error
+                    raise _evaluation_error(run, saver, done.step, error) from error
             messages = guards.take_messages(done.step)
-            due, stop = _agree_on_save_and_stop(context, saver, done.step, signal_request)
+            due, stop, replans = _agree_on_next(context, saver, done.step, signal_request, budget)
+            if replans and budget is not None:
+                plan = saver.plan = _replan(run, plan, budget, done.step)
+                guards.recipe = plan.recipe
+                group.broadcast_object(plan.recipe.steps)
             if due:
                 messages += saver.save(done.step)
             if signal_request.save:
                 signal_request.save = False
-                messages.append(
-                    f"Saved after step {done.step:,} of {steps:,}, as a signal asked; the training goes on."
-                )
+                where = f"step {done.step:,} of {plan.recipe.steps:,}"
+                messages.append(f"Saved after {where}, as a signal asked; the training goes on.")
             yield from map(Note, messages + _log_write_warning(run) + run.trackers.take_messages())
-            if stop and done.step < steps:
+            if stop and done.step < plan.recipe.steps:
                 group.broadcast_object()  # the other ranks wait here until everything is saved
-                raise InterruptedRun(
-                    f"Interrupted at step {done.step} of {steps}, saved. {resume_instructions(run.path)}", 128 + stop
-                )
+                where = f"step {done.step} of {plan.recipe.steps}"
+                raise InterruptedRun(f"Interrupted at {where}, saved. {resume_instructions(run.path)}", 128 + stop)
+            if budget is not None:
+                budget.begin_step()
     yield from _report_lost_images(context.images)
-    if start >= steps:
+    if start >= plan.recipe.steps:
         yield Note("All steps were done before; only the evaluation and the report are missing.")
     if stop := stop or signal_request.signal or 0:
         gather_train_state(train_state, plan, group)  # the other ranks are over their last step too, and gather as ever
@@ -91,6 +106,36 @@ def run_trainer(context: TrainContext, train_state: TrainState, start: int, guar
         raise InterruptedRun(
             f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}", 128 + stop
         )
+    return plan
+
+
+def _make_time_budget(run: RunFolder, plan: Plan, start: int, predicted_seconds: Sequence[float]) -> TimeBudget | None:
+    """The budget of a plan's minutes; None without minutes."""
+    if not plan.minutes:
+        return None
+    recipe = plan.recipe
+    progress = recipe.progress(start) if start < recipe.steps else 0.0
+    prices, is_measured = _step_prices(plan, predicted_seconds), len(predicted_seconds) > 0
+    return TimeBudget(60 * plan.minutes, run.clock, prices, is_measured=is_measured, progress=progress)
+
+
+def _step_prices(plan: Plan, predicted_seconds: Sequence[float]) -> StepPrices:
+    """The predicted seconds of a step in each stage; where they are not known, the patches that it sees."""
+    recipe = plan.recipe
+    stages = recipe.progressive_stages()
+    if len(predicted_seconds) == len(stages):
+        return StepPrices(tuple(zip(stages, predicted_seconds, strict=True)))
+    tokens = (recipe.tokens_at(recipe.step_at(stage.begin), plan.model.grid) for stage in stages)
+    return StepPrices(tuple(zip(stages, tokens, strict=True)))
+
+
+def _replan(run: RunFolder, plan: Plan, budget: TimeBudget, step: int) -> Plan:
+    """The plan with the number of steps that its minutes still allow, written into the run folder if it is another."""
+    steps = budget.replan(plan.recipe, step)
+    if steps == plan.recipe.steps:
+        return plan
+    replanned = dataclasses.replace(plan, recipe=replan_steps(plan.recipe, step, steps))
+    return replanned if run.record_replanning(replanned, "recipe.steps", step) else plan
 
 
 def _batch_warnings(context: TrainContext, start: int) -> Iterator[Note]:
@@ -130,7 +175,7 @@ def _steps_saved_on_error(
     context: TrainContext, train_state: TrainState, start: int, saver: CheckpointSaver, guards: Guards
 ) -> Iterator[StepResult]:
     """The steps of the training; if an image is missing or the memory is full, the last one is saved first."""
-    run, plan, last = context.run, context.plan, start
+    run, last = context.run, start
     try:
         for done in _train_steps(context, train_state, start, guards):
             last = done.step
@@ -142,7 +187,7 @@ def _steps_saved_on_error(
     except (DataError, PeerError) as error:
         if not last and isinstance(error, DataError):
             raise
-        raise _save_and_extend_error(run, plan, saver, last, error) from error
+        raise _save_and_extend_error(run, saver, last, error) from error
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -167,22 +212,23 @@ def _save_and_advise(
     return f"The memory is full at step {last + 1}: {count} pictures at once do not fit; {safe}. {advice}"
 
 
-def _agree_on_save_and_stop(
-    context: TrainContext, saver: CheckpointSaver, step: int, signal_request: SignalRequest
+def _agree_on_next(
+    context: TrainContext, saver: CheckpointSaver, step: int, signal_request: SignalRequest, budget: TimeBudget | None
 ) -> tuple[int, ...]:
-    """Whether to save after this step, and the signal to stop that this or another rank got; 0 is none."""
-    wanted = int(saver.is_due(step, signal_request)), signal_request.signal or 0
+    """Whether to save after this step, the signal to stop that a rank got (0 is none), and whether to replan."""
+    is_late = budget is not None and budget.is_due(saver.plan.recipe, step)
+    wanted = int(saver.is_due(step, signal_request)), signal_request.signal or 0, int(is_late)
     try:
-        due, stop = context.group.all_reduce_max(*wanted)
+        due, stop, replans = context.group.all_reduce_max(*wanted)
     except PeerError as error:
-        raise _save_and_extend_error(context.run, context.plan, saver, step, error) from error
-    return due or stop, stop
+        raise _save_and_extend_error(context.run, saver, step, error) from error
+    return due or stop, stop, replans
 
 
-def _evaluation_error(run: RunFolder, plan: Plan, saver: CheckpointSaver, step: int, error: Exception) -> Exception:
+def _evaluation_error(run: RunFolder, saver: CheckpointSaver, step: int, error: Exception) -> Exception:
     """Save the run after `step`, whose evaluation failed; return the error to raise, which says how to resume."""
     if isinstance(error, DataError):
-        return _save_and_extend_error(run, plan, saver, step, error)
+        return _save_and_extend_error(run, saver, step, error)
     if not is_out_of_memory(error):
         return error
     if saver.can_save_alone:
@@ -195,13 +241,13 @@ def _evaluation_error(run: RunFolder, plan: Plan, saver: CheckpointSaver, step: 
 
 
 def _save_and_extend_error(
-    run: RunFolder, plan: Plan, saver: CheckpointSaver, step: int, error: DataError | PeerError
+    run: RunFolder, saver: CheckpointSaver, step: int, error: DataError | PeerError
 ) -> DataError | PeerError:
     """Save the run after `step`, if this process can; return the same error, which then says how to resume."""
     kept = ""
     if step and saver.can_save_alone:
         saver.save(step)
-        kept = f" Step {step} of {plan.recipe.steps} is saved."
+        kept = f" Step {step} of {saver.plan.recipe.steps} is saved."
     return type(error)(f"{error}{kept} {resume_instructions(run.path)}")
 
 
@@ -233,14 +279,11 @@ def estimate_seconds_left(step: int, plan: Plan, step_seconds: float, stage_seco
         stage_seconds: seconds of a step in each phase; without them steps cost in proportion to the patches that they
             see.
     """
-    recipe, stages = plan.recipe, plan.recipe.progressive_stages()
-    stops = [math.ceil((phase.begin + phase.fraction) * recipe.steps) for phase in stages]
-    starts = [0, *stops[:-1]]
-    tokens = [recipe.tokens_at(begin, plan.model.grid) for begin in starts]
-    prices = stage_seconds if len(stage_seconds) == len(stages) else tokens
-    current = prices[bisect_right(stops, max(step - 1, 0))]
-    remaining = [max(0, end - max(step, begin)) for begin, end in zip(starts, stops, strict=True)]
-    return step_seconds * sum(price / current * count for price, count in zip(prices, remaining, strict=True))
+    recipe, prices = plan.recipe, _step_prices(plan, stage_seconds)
+    if step >= recipe.steps:
+        return 0.0
+    current = prices.at(recipe.progress(max(step - 1, 0)))
+    return step_seconds * (recipe.steps - step) * prices.mean_after(recipe.progress(step)) / current
 
 
 def _evaluate(
@@ -294,10 +337,12 @@ def train_worker_rank(context: TrainContext, train_state: TrainState) -> None:
     """
     guards = Guards(context.plan.recipe, None, context.dataset.source.ids)
     start = int(context.group.broadcast_object())
+    plan = broadcast_plan(context.group, context.plan)
+    guards.recipe = plan.recipe
     if start:
         checkpoint.load_train_state(context.run.checkpoints / f"step-{start:08d}", train_state, guards)
     try:
-        _train_worker_steps(context, train_state, start, guards)
+        _train_worker_steps(dataclasses.replace(context, plan=plan), train_state, start, guards)
     except PeerError as error:
         raise PeerError(f"{error} {resume_instructions(context.run.path)}") from error
 
@@ -309,8 +354,11 @@ def _train_worker_steps(context: TrainContext, train_state: TrainState, start: i
         for done in _train_steps(context, train_state, start, guards):
             if len(context.dataset.splits["val"]) and plan.recipe.evaluates_at(done.step):
                 gather_train_state(train_state, plan, group)
-            due, stop = group.all_reduce_max(int(signal_request.save), signal_request.signal or 0)
+            due, stop, replans = group.all_reduce_max(int(signal_request.save), signal_request.signal or 0, 0)
             signal_request.save = False
+            if replans and (steps := int(group.broadcast_object())) != plan.recipe.steps:
+                plan = dataclasses.replace(plan, recipe=replan_steps(plan.recipe, done.step, steps))
+                guards.recipe = plan.recipe
             if train_state.sharded and (due or stop):
                 checkpoint.make_sharded_save(train_state, group).help_rank0()
             if stop and done.step < plan.recipe.steps:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from ...data.loader import Batch
 from ...data.preprocess import normalize
@@ -30,8 +30,9 @@ CNN_LR = 3e-3
 """AdamW's peak learning rate."""
 
 
-def train_cnn_teacher(context: TrainContext) -> Iterator[Event]:
-    """Train the CNN of a plan into the run folder, unless it is there already.
+def train_cnn_teacher(context: TrainContext) -> Generator[Event, None, Plan]:
+    """Train the CNN of a plan into the run folder, unless it is there already; return the plan with the steps that were
+    made.
 
     Raises:
         InterruptedRun, DataError, DivergedError, ResourceError: see `phase.run_phase`.
@@ -39,14 +40,15 @@ def train_cnn_teacher(context: TrainContext) -> Iterator[Event]:
     run, plan = context.run, context.plan
     path = run.path / CNN_TEACHER_FILE
     if path.is_file():
-        return
+        return plan
     network = init_cnn_teacher(plan)
-    yield from phase.run_phase(run, make_cnn_phase(context, network))
+    plan = yield from phase.run_phase(run, make_cnn_phase(context, network))
     safetensors_file.save_tensors(
         path, network.state_dict(), {"steps": str(plan.distill.steps), **plan_metadata(plan)}, checksum=True
     )
     phase.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(_describe_accuracy(plan, network, context.dataset))
+    return plan
 
 
 def load_cnn_teacher(run: RunFolder, plan: Plan) -> SmallCNN:
@@ -88,6 +90,7 @@ def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> T
         module=network,
         recipe=Recipe(
             steps=steps or max(plan.distill.steps, 1),
+            steps_history=() if steps else plan.distill.steps_history,
             batch_size=recipe.batch_size,
             repeated_augmentation=recipe.repeated_augmentation,
             optimizer="adamw",
@@ -177,7 +180,7 @@ def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, s
     with torch.device("meta"):
         network = SmallCNN(channels, size, outputs, width)
     network.to_empty(device="cpu")
-    generator = Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             module.weight.normal_(std=module.weight[0].numel() ** -0.5, generator=generator)

@@ -26,8 +26,11 @@ from . import cnn_teacher, feature_teacher
 from .cnn_teacher import SmallCNN, set_memory_format
 
 
-def prepare_teacher(context: TrainContext, model: ViT) -> Generator[Event, None, DistillationTeacher | None]:
-    """Run what the teacher needs before the training; return the teacher that predicts during it, or None.
+def prepare_teacher(
+    context: TrainContext, model: ViT
+) -> Generator[Event, None, tuple[Plan, DistillationTeacher | None]]:
+    """Run what the teacher needs before the training; return the plan with the steps that this took, and the teacher
+    that predicts during the training, or None.
 
     Raises:
         UsageError: the teacher does not fit the task.
@@ -35,17 +38,16 @@ def prepare_teacher(context: TrainContext, model: ViT) -> Generator[Event, None,
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     if not plan.distill.is_enabled:
-        return None
+        return plan, None
     if plan.distill.teacher == CNN_TEACHER:
-        yield from cnn_teacher.train_cnn_teacher(context)
-        return _build_cnn_teacher(cnn_teacher.load_cnn_teacher(run, plan), plan, dataset)
+        plan = yield from cnn_teacher.train_cnn_teacher(context)
+        return plan, _build_cnn_teacher(cnn_teacher.load_cnn_teacher(run, plan), plan, dataset)
     teacher = load_teacher(plan, run)
     check_teacher_images(teacher, plan)
     save_teacher(run, teacher)
     if plan.distill.kind == "features":
-        yield from feature_teacher.distill_features(context, model, teacher)
-        return None
-    return build_teacher(plan, dataset, run)
+        return (yield from feature_teacher.distill_features(context, model, teacher)), None
+    return plan, build_teacher(plan, dataset, run)
 
 
 def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) -> DistillationTeacher | None:

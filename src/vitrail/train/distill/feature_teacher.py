@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Generator
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from ..context import PlanContext, TrainContext
 from ..events import Event, Note
 from ..losses import Loss
 from ..phase import TrainingPhase, load_module
-from ..plan import Recipe
+from ..plan import Plan, Recipe
 from ..teacher_targets import TeacherModel, adapt_images
 
 PHASE_NAME, PHASE_TITLE = "teacher", "learning of features"
@@ -53,8 +54,9 @@ class FeatureStudent(nn.Module):
         return self.projection(x[:, self.prefix :])
 
 
-def distill_features(context: TrainContext, model: ViT, teacher: TeacherModel) -> Iterator[Event]:
-    """Let `model` learn the teacher's features, or load the weights if this run has done it already.
+def distill_features(context: TrainContext, model: ViT, teacher: TeacherModel) -> Generator[Event, None, Plan]:
+    """Let `model` learn the teacher's features, or load the weights if this run has done it already; return the plan
+    with the steps that were made.
 
     Raises:
         InterruptedRun, DivergedError, ResourceError: see `phase.run_phase`.
@@ -62,14 +64,15 @@ def distill_features(context: TrainContext, model: ViT, teacher: TeacherModel) -
     run, plan = context.run, context.plan
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)
-        return
+        return plan
     student = FeatureStudent(model, teacher.model.config.width, plan.seed)
-    yield from phase.run_phase(run, make_feature_phase(context, student, teacher))
-    phase.save_start_weights(context, PHASE_NAME, model)
+    plan = yield from phase.run_phase(run, make_feature_phase(context, student, teacher))
+    phase.save_start_weights(dataclasses.replace(context, plan=plan), PHASE_NAME, model)
     phase.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(
         f"The model has learnt the teacher's features; its weights are in {run.path / phase.START_WEIGHTS_FILE}."
     )
+    return plan
 
 
 def measure_feature_step(context: PlanContext, teacher: TeacherModel) -> float:
@@ -104,6 +107,7 @@ def make_feature_phase(
         module=student,
         recipe=Recipe(
             steps=steps or max(plan.distill.steps, 1),
+            steps_history=() if steps else plan.distill.steps_history,
             batch_size=recipe.batch_size,
             repeated_augmentation=recipe.repeated_augmentation,
             optimizer=recipe.optimizer,

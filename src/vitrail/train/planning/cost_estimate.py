@@ -87,7 +87,8 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
     validation = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.num_evaluations * inference
     feature_images = min(FEATURE_STATS_IMAGES, len(dataset.splits["train"])) if val else 0
     views = plan.recipe.views.num_views
-    training = plan.recipe.steps * throughput.mean_seconds + spent
+    during = 0.0 if plan.minutes else validation  # minutes count it
+    training = plan.recipe.steps * throughput.mean_seconds + during + spent
     held_out = (val + test) * (views * inference + decoding) + val * decoding + feature_images * (inference + decoding)
     is_tuned = plan.finetune.from_checkpoint and plan.recipe.steps > 0
     finalists = 2 * val if val > MAX_COMPARED_IMAGES else 0
@@ -97,7 +98,7 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
     return RunCost(
         preparation=timer.elapsed_seconds(),
         training=training,
-        evaluation=validation + compared * (views * inference + decoding) + held_out + explanation + REPORT_SECONDS,
+        evaluation=compared * (views * inference + decoding) + held_out + explanation + REPORT_SECONDS,
         memory=_estimate_gpu_memory(context) if on_gpu else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
         step_seconds=tuple(seconds for _, seconds in throughput.stages),
     )

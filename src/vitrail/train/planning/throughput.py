@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import time
 from dataclasses import dataclass
 
@@ -60,13 +59,13 @@ def measure_throughput(context: PlanContext) -> Throughput:
 def _measure_stage(context: PlanContext, stage: ProgressiveStage) -> float:
     """Mean seconds of the stage's first steps, without those that warm up."""
     dataset, group = context.dataset, context.group
-    recipe = dataclasses.replace(context.plan.recipe, steps=TRIAL_STEPS)
+    recipe = dataclasses.replace(context.plan.recipe, steps=TRIAL_STEPS, steps_history=())
     plan = dataclasses.replace(context.plan, recipe=recipe)
     train_state = build_train_state(create_model(plan.model, plan.seed), plan, group)
     train_state.teacher = build_teacher(plan, dataset)
     steps = train_steps(
         train_state, context.images, dataset.loss_targets("train"), plan,
-        math.ceil(stage.begin * plan.recipe.steps), dataset.shard_ids("train"), dataset.source.task, group=group,
+        plan.recipe.step_at(stage.begin), dataset.shard_ids("train"), dataset.source.task, group=group,
         custom_functions=dataset.custom_functions,
     )  # fmt: skip
     list(itertools.islice(steps, WARM_UP))

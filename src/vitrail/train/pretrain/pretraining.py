@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import torch
@@ -30,8 +30,9 @@ from .unlabelled_images import PretrainingImages, gather_pretraining_images, ope
 PHASE_NAME, PHASE_TITLE = "pretrain", "pre-training"
 
 
-def pretrain(context: TrainContext, model: ViT) -> Iterator[Event]:
-    """Pre-train `model` as the plan says, or load the weights if this run has done it already.
+def pretrain(context: TrainContext, model: ViT) -> Generator[Event, None, Plan]:
+    """Pre-train `model` as the plan says, or load the weights if this run has done it already; return the plan with the
+    steps that were made.
 
     Afterwards the initial weights of the training are in the run folder.
 
@@ -40,24 +41,25 @@ def pretrain(context: TrainContext, model: ViT) -> Iterator[Event]:
     """
     run, plan = context.run, context.plan
     if not plan.pretrain.steps:
-        return
+        return plan
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)
-        return
+        return plan
     images = load_pretraining_images(context)
     for text in images.notes:
         yield Note(text)
     autoencoder = MaskedAutoencoder(model, plan.pretrain, plan.seed)
-    yield from phase.run_phase(run, make_pretraining_phase(plan, autoencoder, images))
+    plan = yield from phase.run_phase(run, make_pretraining_phase(plan, autoencoder, images))
     try:
         mae.write_reconstructions(run.figures / mae.PRETRAINING_PLOT, autoencoder, context.dataset, plan)
     except DataError as error:  # the training decides about images that cannot be read
         yield Note(f"There is no picture of the pre-training: {error}")
-    phase.save_start_weights(context, PHASE_NAME, model)
+    phase.save_start_weights(dataclasses.replace(context, plan=plan), PHASE_NAME, model)
     phase.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(
         f"Pre-training is done; the weights that the training begins with are in {run.path / phase.START_WEIGHTS_FILE}."
     )
+    return plan
 
 
 def load_pretraining_images(context: PlanContext) -> PretrainingImages:
@@ -131,6 +133,7 @@ def make_pretraining_recipe(plan: Plan, steps: int = 0) -> Recipe:
     recipe, settings = plan.recipe, plan.pretrain
     return Recipe(
         steps=steps or max(settings.steps, 1),
+        steps_history=() if steps else settings.steps_history,
         batch_size=settings.batch_size or recipe.batch_size // recipe.repeated_augmentation,
         optimizer=recipe.optimizer,
         muon_lr=recipe.muon_lr * settings.lr_scale,
