@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, Int64, Integer
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -155,7 +155,7 @@ class MapInput(NamedTuple):
 
     model: ViT
     spec: ImageSpec
-    image: UInt8[Tensor, "C H W"]
+    image: Integer[Tensor, "C H W"]
     """Preprocessed by the spec."""
 
 
