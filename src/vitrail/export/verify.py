@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import UInt
 
 from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
@@ -24,7 +24,7 @@ from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember
 from ..spec import ImageSpec
 
-OutputFunction = Callable[[UInt8[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
+OutputFunction = Callable[[UInt[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
 """From images to the named outputs of a file."""
 BATCH_SIZES = (1, 5)
 NUM_SINGLE_IMAGES = 10
@@ -54,7 +54,7 @@ class VerificationResult:
 
 
 def verify_file(
-    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
 ) -> VerificationResult:
     """Compare a file with its model on preprocessed images, with batch sizes 1 and 5.
 
@@ -85,13 +85,13 @@ def verify_resizing(
     return _compare_outputs([run_file(image[None]) for image in decoded], metadata, member, expected, RESIZE_TOLERANCE)
 
 
-def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
+def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt[np.ndarray, "n h w C"]:
     """Preprocess decoded images."""
     return np.stack([fit_array_to_tensor(image, spec).permute(1, 2, 0).numpy() for image in decoded])
 
 
 def predict_expected(
-    metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
+    metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
 ) -> tuple[TaskPredictions, float]:
     """The model's predictions for images of its size, and the tolerance for the file's.
 
@@ -102,7 +102,7 @@ def predict_expected(
     return predict_with_member(member, images), TOLERANCE
 
 
-def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
+def predict_with_member(member: PredictorMember, images: UInt[np.ndarray, "n H W C"]) -> TaskPredictions:
     """The model's predictions for preprocessed images, in the member's precision."""
     parts = [member.compute_outputs(part) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
     all_distances = [distances for _, distances in parts if distances is not None]
@@ -134,7 +134,7 @@ def _compare_outputs(
 
 
 def _iter_outputs(
-    run_file: OutputFunction, images: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, images: UInt[np.ndarray, "n H W C"]
 ) -> Iterator[list[Mapping[str, np.ndarray]]]:
     """Outputs of a file by batch, for each batch size; only the first images with batch size 1."""
     for batch_size in BATCH_SIZES:
@@ -238,7 +238,7 @@ class PrecisionAgreement:
 
 
 def compare_with_float32(
-    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
 ) -> tuple[float, float]:
     """Fraction of equal decisions and largest difference of two scores, with batch sizes 1 and 5.
 
@@ -301,7 +301,7 @@ RATE_BATCH_SIZE = 16
 
 def measure_rates(
     functions: Mapping[str, Callable[[np.ndarray], object]],
-    images: UInt8[np.ndarray, "n H W C"],
+    images: UInt[np.ndarray, "n H W C"],
     num_rounds: int = NUM_ROUNDS,
     batch_size: int = RATE_BATCH_SIZE,
 ) -> dict[str, float]:

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Integer
 from torch import Tensor
 
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.parallel import ImageName
+from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.predictions import RegressionPredictions
 from ..files import strict_json
@@ -64,7 +65,7 @@ class ServedModel:
         self._methods = [] if self.explainer is None else list_methods(self.explainer.model.config)
         self._palette = make_palette()
 
-    def predict_batch(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
+    def predict_batch(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:
         """Rows and outputs of preprocessed images.
 
         Raises:
@@ -83,7 +84,7 @@ class ServedModel:
         named[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in reasons], np.int64)
         return PredictionBatch(predictions.records(), named)
 
-    def embed_image(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
+    def embed_image(self, image: Integer[Tensor, "C h w"]) -> dict[str, Any]:
         """The features that the head reads, of one image."""
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
@@ -104,7 +105,7 @@ class ServedModel:
             DamagedFileError: its scores are not finite, or depend on the rest of the batch.
         """
         spec = self.spec
-        pixels = np.random.default_rng(0).integers(0, 256, (4, spec.channels, *spec.size), dtype=np.uint8)
+        pixels = np.random.default_rng(0).integers(0, spec.white + 1, (4, spec.channels, *spec.size), dtype=spec.dtype)
         images = torch.from_numpy(pixels)
         key = exported.VALUES if self.predictor.task == "regression" else exported.PROBABILITIES
         try:
@@ -122,7 +123,7 @@ class ServedModel:
     def make_typical_batch(self) -> tuple[Callable[[], object], int]:
         """A function that predicts a typical batch, and its size: 4 images of 224 x 224, up to 64 smaller ones."""
         count = max(4, min(64, TYPICAL_PIXELS // (self.spec.height * self.spec.width)))
-        images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
+        images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=TORCH_DTYPES[self.spec.dtype])
         return partial(self.predictor.predict_prepared, [ImageName("", "")] * count, images), count
 
     def describe(self, limits: ServerLimits, needs_token: bool) -> dict[str, Any]:
@@ -171,9 +172,9 @@ def load_served_model(
 
 
 def skip_preprocessing(predictor: Predictor) -> Predictor:
-    """The same predictor for images that are already preprocessed, uint8 [h, w, C]."""
+    """The same predictor for images that are already preprocessed, [h, w, C]."""
     same = Predictor(predictor.members)
-    same.spec = replace(predictor.spec, low=0.0, high=255.0, fit="squash", crop_fraction=1.0)
+    same.spec = replace(predictor.spec, low=0.0, high=float(predictor.spec.white), fit="squash", crop_fraction=1.0)
     return same
 
 
