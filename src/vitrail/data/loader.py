@@ -101,7 +101,9 @@ class InMemoryImageStore:
         if self._values is not None:
             images = torch.from_numpy(self._values.take(positions, axis=0))
         else:
-            images = self.images[torch.from_numpy(positions).to(self.images.device)]
+            place, deep = torch.from_numpy(positions).to(self.images.device), self.images.dtype == torch.uint16
+            # GPUs have no index kernel for uint16: its bits are gathered as int16
+            images = self.images.view(torch.int16)[place].view(torch.uint16) if deep else self.images[place]
         if self._random_crop is None:
             return images
         images = widen(images)

@@ -114,6 +114,8 @@ def test_stores_hold_16_bits_and_count_their_bytes():
     assert isinstance(held, InMemoryImageStore) and isinstance(streamed, StreamingImageStore)
     assert held.images.dtype == torch.uint16 and held.images.nbytes == 5 * 16 * 24 * 2
     assert torch.equal(held.take(rows), streamed.take(rows))
+    held._values = None  # as on a GPU
+    assert torch.equal(held.take(rows[::-1].copy()), streamed.take(rows[::-1].copy()))
     plain = load_images(source(), rows, dataclasses.replace(DEEP, bit_depth=8), limit_bytes=5 * 16 * 24)
     assert isinstance(plain, InMemoryImageStore) and plain.images.dtype == torch.uint8
 
