@@ -62,7 +62,8 @@ def fit(
             that one.
         pretrain: pretrain on the images without labels first, for a part of the budget.
         loss: a loss function of (outputs float32 [B, K], targets): a value for each image [B], or one.
-        augment: an augmentation of images uint8 [B, C, H, W], after the plan's augmentation and before mixing.
+        augment: an augmentation of images uint8 [B, C, H, W] (int32 where 16 bits are kept), after the plan's and
+            before mixing.
         settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         quiet: show no progress.
 

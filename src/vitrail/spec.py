@@ -14,6 +14,7 @@ from .errors import UsageError
 Interpolation = Literal["bicubic", "bilinear"]
 ResizeMode = Literal["squash", "crop", "pad"]
 DicomWindowMode = Literal["none", "file"]
+BitDepth = Literal[8, 16]
 MAX_PIXELS = 50_000_000
 
 
@@ -41,7 +42,9 @@ class ImageSpec:
     low: float = 0.0
     """Stored value that becomes black (0); decided once on the training set."""
     high: float = 255.0
-    """Stored value that becomes white (255); 65535 for full 16-bit films."""
+    """Stored value that becomes white (255, or 65535 at a bit depth of 16); 65535 for full 16-bit films."""
+    bit_depth: BitDepth = 8
+    """Bits of a prepared pixel: 8 for levels 0..255, 16 for 0..65535, which films and other deep files need."""
     mean: tuple[float, ...] = (0.5,)
     """Mean per channel in 0..1, subtracted; one number serves all channels."""
     std: tuple[float, ...] = (0.5,)
@@ -86,6 +89,16 @@ class ImageSpec:
             raise UsageError(f"std must be positive, from 1e-6 to 1e6. Got {self.std}.")
         if not max(map(abs, self.mean)) <= 1e6:
             raise UsageError(f"mean must lie in -1e6..1e6. Got {self.mean}.")
+
+    @cached_property
+    def white(self) -> int:
+        """The level of white in prepared images: 255 or 65535."""
+        return 2**self.bit_depth - 1
+
+    @cached_property
+    def dtype(self) -> Literal["uint8", "uint16"]:
+        """NumPy's name of the type of prepared images."""
+        return "uint8" if self.bit_depth == 8 else "uint16"
 
     @cached_property
     def size(self) -> tuple[int, int]:

@@ -360,9 +360,10 @@ def make_prediction_job(
 
 
 def make_random_images(spec: ImageSpec, count: int) -> Tensor:
-    """Random images uint8 [count, C, H, W]."""
+    """Random images [count, C, H, W] of the spec's type."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, 256, (count, spec.channels, *spec.size), dtype=torch.uint8, generator=generator)
+    levels = torch.randint(0, 256, (count, spec.channels, *spec.size), dtype=torch.uint8, generator=generator)
+    return levels if spec.bit_depth == 8 else (levels.int() * 257).to(torch.uint16)
 
 
 # -- Hardware limits: matrix products of the model's blocks, one large product, memory copies.

@@ -40,8 +40,8 @@ _SpecFields = tuple[dict[str, Any], tuple[str, ...]]
 def make_preprocessor_config(spec: ImageSpec) -> dict[str, Any]:
     """The content of `preprocessor_config.json`, in the fields of transformers' image processors.
 
-    It rescales decoded values, 0..255. Another stored range (16-bit films) is converted to 0..255 first; `config.json`
-    of the bundle has it.
+    It rescales decoded values, 0..255, or 0..65535 at a bit depth of 16. Another stored range (12-bit films) is
+    converted to these first; `config.json` of the bundle has it.
     """
     whole = {"height": spec.resize_size[0], "width": spec.resize_size[1]}
     return {
@@ -53,7 +53,7 @@ def make_preprocessor_config(spec: ImageSpec) -> dict[str, Any]:
         "crop_size": {"height": spec.height, "width": spec.width},
         "do_pad": spec.fit == "pad",
         "do_rescale": True,
-        "rescale_factor": 1 / 255,
+        "rescale_factor": 1 / spec.white,
         "do_normalize": True,
         "image_mean": repeat_per_channel(spec.mean, spec.channels),
         "image_std": repeat_per_channel(spec.std, spec.channels),

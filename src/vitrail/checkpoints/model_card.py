@@ -56,7 +56,7 @@ tags: [vision-transformer]
 |---|---|
 | Parameters | {parameters:,} |
 | Pictures | {spec.height} x {spec.width} pixels (height x width), channels: {spec.channels}, fit: {spec.fit} |
-| Stored values | {spec.low:g} (black) to {spec.high:g} (white) |
+| Stored values | {spec.low:g} (black) to {spec.high:g} (white), read in {spec.bit_depth} bits |
 | Patches | {config.patch[0]} x {config.patch[1]} pixels, {grid.rows} rows of {grid.columns} |
 | Blocks | {config.depth}, {config.width} wide, {config.heads} heads, MLP {config.mlp_width} |
 | Positions | {config.positions}, rotary {config.rotary} |

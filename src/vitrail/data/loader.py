@@ -12,14 +12,14 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int64, Shaped, UInt8
+from jaxtyping import Int64, Integer, Shaped
 from torch import Tensor
 
 from ..errors import DataError, UsageError
 from ..spec import ImageSpec, Interpolation
 from .augment.crops import resized_crop
 from .parallel import Workers, map_in_order
-from .preprocess import Preprocessor, preprocess_stack
+from .preprocess import TORCH_DTYPES, Preprocessor, preprocess_stack, widen
 from .random_crop import RandomResizedCrop
 from .sampler import StepIndices, iter_step_indices, make_random_keys
 from .source import Source
@@ -34,7 +34,7 @@ LOST_FILES, LOST_SHARE = 10, 0.001  # training stops at so many unreadable image
 class Batch:
     """One training batch; images that could no longer be read are left out of it."""
 
-    images: UInt8[Tensor, "B C H W"]
+    images: Integer[Tensor, "B C H W"]
     targets: Tensor
     """int64 [B] for classes; float32 [B, K] for labels, numbers and soft labels."""
     indices: Int64[np.ndarray, " B"]
@@ -57,7 +57,7 @@ class ImageStore(Protocol):
         """The rows held, in their order; no others may be requested."""
         ...
 
-    def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> UInt8[Tensor, "B C H W"]:
+    def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Integer[Tensor, "B C H W"]:
         """The images of these rows of the source, in this order, randomly cropped for the epoch if configured."""
         ...
 
@@ -71,7 +71,7 @@ class InMemoryImageStore:
 
     def __init__(
         self,
-        images: UInt8[Tensor, "n C H W"],
+        images: Integer[Tensor, "n C H W"],
         indices: Int64[np.ndarray, " n"] | None = None,
         random_crop: RandomResizedCrop | None = None,
         interpolation: Interpolation = "bicubic",
@@ -96,14 +96,17 @@ class InMemoryImageStore:
 
     def take(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
-    ) -> UInt8[Tensor, "B C H W"]:
+    ) -> Integer[Tensor, "B C H W"]:
         positions = self._positions[indices]
         if self._values is not None:
             images = torch.from_numpy(self._values.take(positions, axis=0))
         else:
-            images = self.images[torch.from_numpy(positions).to(self.images.device)]
+            place, deep = torch.from_numpy(positions).to(self.images.device), self.images.dtype == torch.uint16
+            # GPUs have no index kernel for uint16: its bits are gathered as int16
+            images = self.images.view(torch.int16)[place].view(torch.uint16) if deep else self.images[place]
         if self._random_crop is None:
             return images
+        images = widen(images)
         size = (images.shape[2], images.shape[3])
         keys = make_random_keys(indices, copies)
         boxes = self._random_crop.boxes(keys, epoch, np.tile(size, (len(indices), 1)))
@@ -141,9 +144,10 @@ class StreamingImageStore:
         """(row, reason) of every image that could no longer be read, in the order of the steps."""
         self._preprocessor = Preprocessor(source, spec, random_crop, training)
         self._shape = (spec.channels, spec.height, spec.width)
+        self._dtype = TORCH_DTYPES[spec.dtype]
         self._workers = Workers(num_workers)
 
-    def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> UInt8[Tensor, "B C H W"]:
+    def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Integer[Tensor, "B C H W"]:
         return self.begin(indices, epoch)()
 
     def begin(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Callable[[], Tensor]:
@@ -187,7 +191,7 @@ class StreamingImageStore:
     def _start_chunks(
         self, indices: Int64[np.ndarray, " B"], random_keys: Int64[np.ndarray, " B"], epoch: int
     ) -> Callable[[], tuple[Tensor, dict[int, DataError]]]:
-        images = torch.empty(len(indices), *self._shape, dtype=torch.uint8)
+        images = torch.empty(len(indices), *self._shape, dtype=self._dtype)
         values = images.numpy()
         places = range(len(indices))
         chunk = max(1, min(CHUNK, -(-len(indices) // max(1, self._workers.threads))))
@@ -240,9 +244,10 @@ def load_images(
     Raises:
         DataError: an image cannot be read (at once if in memory, else when its batch is taken).
     """
-    if len(indices) * spec.channels * spec.height * spec.width > limit_bytes:
+    dtype = TORCH_DTYPES[spec.dtype]
+    if len(indices) * spec.channels * spec.height * spec.width * dtype.itemsize > limit_bytes:
         return StreamingImageStore(source, indices, spec, num_workers, random_crop, training)
-    images = torch.empty(len(indices), spec.channels, spec.height, spec.width, dtype=torch.uint8)
+    images = torch.empty(len(indices), spec.channels, spec.height, spec.width, dtype=dtype)
     if isinstance(source.images, np.ndarray):
         for start in range(0, len(indices), IMAGES_PER_STACK):
             rows = indices[start : start + IMAGES_PER_STACK]

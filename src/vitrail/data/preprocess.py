@@ -1,8 +1,9 @@
 """Preprocess images: resize, crop and normalise to an ImageSpec, and the faster decoding that training may use.
 
 In training, an image is read, cropped to a box if there is one, and resized once; a JPEG is decoded at the largest
-reduction that leaves at least as many pixels as the model reads. Everything up to `normalize` is uint8, so that a
-preprocessed image is the same bytes wherever it was prepared.
+reduction that leaves at least as many pixels as the model reads. Everything up to `normalize` is uint8, or uint16 at a
+bit depth of 16, so that a preprocessed image is the same bytes wherever it was prepared. torch has few operations on
+uint16: batches that are augmented are int32 then, of the same levels.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from zlib import crc32
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64, Shaped, UInt8
+from jaxtyping import Float, Int64, Integer, Shaped, UInt
 from torch import Tensor
 
 from ..errors import DataError
 from ..spec import ImageSpec, Interpolation
-from .decoding.decode import convert_image, decode_image, read_file_bytes, to_bytes
+from .decoding.decode import convert_image, decode_image, read_file_bytes, to_levels
 from .decoding.decoded_image import DecodedImage
 from .decoding.jpeg import ReducibleJpeg, choose_reduction, open_reducible_jpeg
 from .random_crop import RandomResizedCrop
 from .source import ImageInput, Source
 
+TORCH_DTYPES = {"uint8": torch.uint8, "uint16": torch.uint16}
 CHECKSUM_TAIL_BYTES = 4096  # bytes at the end of a file that identify its contents
 
 
@@ -59,7 +61,7 @@ class Preprocessor:
 
     def fill_batch(
         self,
-        images: UInt8[np.ndarray, "B C h w"],
+        images: UInt[np.ndarray, "B C h w"],
         positions: range,
         rows: Int64[np.ndarray, " B"],
         keys: Int64[np.ndarray, " B"],
@@ -93,7 +95,7 @@ class Preprocessor:
                 failed[place] = error
         return failed
 
-    def _open_image(self, row: int) -> UInt8[Tensor, "C h w"] | ReducibleJpeg | UInt8[np.ndarray, "H W C"]:
+    def _open_image(self, row: int) -> Integer[Tensor, "C h w"] | ReducibleJpeg | UInt[np.ndarray, "H W C"]:
         """The preprocessed image outside training; in training a JPEG still encoded, or decoded values."""
         image = self._images[row]
         if not self._training:
@@ -130,9 +132,7 @@ class Preprocessor:
             for box, way in zip(boxes, self._random_crop.draw_flips(keys, epoch).tolist(), strict=True)
         ]
 
-    def _decode_reduced(
-        self, jpeg: ReducibleJpeg, box: CropBox | None, image: ImageInput
-    ) -> UInt8[np.ndarray, "C h w"]:
+    def _decode_reduced(self, jpeg: ReducibleJpeg, box: CropBox | None, image: ImageInput) -> UInt[np.ndarray, "C h w"]:
         """The JPEG decoded no larger than needed, cut and resized."""
         by = choose_reduction(_oversampling(jpeg, box, self._spec))
         try:
@@ -145,7 +145,7 @@ class Preprocessor:
             box = CropBox(0, 0, box.height, box.width, box.is_flipped)
         return self._crop_and_resize(_decode_values(DecodedImage(values, kind="JPEG"), self._spec, image), box)
 
-    def _crop_and_resize(self, values: UInt8[np.ndarray, "H W C"], box: CropBox | None) -> UInt8[np.ndarray, "C h w"]:
+    def _crop_and_resize(self, values: UInt[np.ndarray, "H W C"], box: CropBox | None) -> UInt[np.ndarray, "C h w"]:
         """Resize the box of decoded values, or fit the whole image."""
         if box is None:
             return fit_array_to_tensor(values, self._spec).numpy()
@@ -175,7 +175,7 @@ def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> 
 
 def _decode_values(
     content: bytes | np.ndarray | DecodedImage, spec: ImageSpec, image: ImageInput
-) -> UInt8[np.ndarray, "H W C"]:
+) -> UInt[np.ndarray, "H W C"]:
     """Decode with the model's channels and range; an error names the image."""
     try:
         return convert_image(content, spec) if isinstance(content, DecodedImage) else decode_image(content, spec)
@@ -193,7 +193,7 @@ MAX_ASPECT_RATIO = 6
 """Aspect ratio from which an image is not drawn in its own shape."""
 
 
-def preprocess_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
+def preprocess_image(image: ImageInput | bytes, spec: ImageSpec) -> Integer[Tensor, "C h w"]:
     """Decode one image and fit it to the spec.
 
     Raises:
@@ -202,28 +202,29 @@ def preprocess_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor
     return fit_array_to_tensor(decode_image(image, spec), spec)
 
 
-def fit_array_to_tensor(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
+def fit_array_to_tensor(values: UInt[np.ndarray, "H W C"], spec: ImageSpec) -> Integer[Tensor, "C h w"]:
     """Fit one decoded image to the spec, without a copy of a large one."""
     return fit_images(to_channels_first(values), spec)[0].contiguous()
 
 
-def to_channels_first(values: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "1 C H W"]:
+def to_channels_first(values: UInt[np.ndarray, "H W C"]) -> Integer[Tensor, "1 C H W"]:
     """A view in the layout that torch resizes fastest."""
     return torch.from_numpy(np.require(values, requirements=["C", "W"])).permute(2, 0, 1)[None]
 
 
 def preprocess_stack(images: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:
-    """Preprocess images of one shape at once to uint8 [B, C, h, w], the same bytes as `preprocess_image` of each."""
+    """Preprocess images of one shape at once to levels [B, C, h, w], the same bytes as `preprocess_image` of each."""
     values = images[..., None] if images.ndim == 3 else images
-    return fit_images(to_batch_tensor(to_bytes(values, None, spec.channels, spec.low, spec.high)), spec)
+    levels = to_levels(values, None, spec.channels, spec.low, spec.high, spec.bit_depth)
+    return fit_images(to_batch_tensor(levels), spec)
 
 
-def to_batch_tensor(values: UInt8[np.ndarray, "B H W C"]) -> UInt8[Tensor, "B C H W"]:
+def to_batch_tensor(values: UInt[np.ndarray, "B H W C"]) -> Integer[Tensor, "B C H W"]:
     """Convert to a tensor [B, C, H, W]; copies only where the layout or read-only memory requires it."""
     return torch.from_numpy(np.require(values.transpose(0, 3, 1, 2), requirements=["C", "W"]))
 
 
-def fit_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
+def fit_images(images: Integer[Tensor, "B C H W"], spec: ImageSpec) -> Integer[Tensor, "B C h w"]:
     """Fit images to the spec's size.
 
     squash: resize both sides to the size over the spec's crop_fraction, then centre crop. crop: keep the aspect ratio
@@ -264,7 +265,7 @@ def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float
     return spec.height / scale, spec.width / scale
 
 
-def crop_for_display(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec, shorter: int) -> UInt8[np.ndarray, "h w C"]:
+def crop_for_display(values: UInt[np.ndarray, "H W C"], spec: ImageSpec, shorter: int) -> UInt[np.ndarray, "h w C"]:
     """Crop to the part of an image that the model sees, in its own aspect ratio, never enlarged.
 
     Args:
@@ -277,37 +278,55 @@ def crop_for_display(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec, shorte
     return np.ascontiguousarray(fit_array_to_tensor(values, wanted).permute(1, 2, 0).numpy())
 
 
-def _center_crop(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
+def _center_crop(images: Integer[Tensor, "B C H W"], spec: ImageSpec) -> Integer[Tensor, "B C h w"]:
     top, left = (images.shape[-2] - spec.height) // 2, (images.shape[-1] - spec.width) // 2
     return images[:, :, top : top + spec.height, left : left + spec.width].contiguous()
 
 
 def resize_batch(
-    images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
-) -> UInt8[Tensor, "B C h w"]:
-    """Resize uint8 images; an equal size returns them untouched.
+    images: Integer[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
+) -> Integer[Tensor, "B C h w"]:
+    """Resize images; an equal size returns them untouched.
 
-    Antialiased: columns first, then rows, rounding to whole grey levels in between, as Pillow before 13 always did and
-    as every published checkpoint was trained. Bilinear stays within 1 grey level of it; bicubic too, but for a few
+    8 bits, antialiased: columns first, then rows, rounding to whole levels in between, as Pillow before 13 always did
+    and as every published checkpoint was trained. Bilinear stays within 1 grey level of it; bicubic too, but for a few
     values in 100,000, mostly in enlarged images, which are 2 away. torchvision's v2 gives the same bytes as this.
     (Pillow 13 goes rows first where that is less work, which on noise moves single pixels by up to 25.)
 
     Not antialiased: every pixel from the two (bilinear) or four (bicubic) nearest rows and columns, however much
     smaller the image gets, rounded once. Bilinear, this is what TensorFlow calls resize; its bicubic weighs the
     neighbours a little otherwise (a = -0.5) than torch does (a = -0.75).
+
+    Deeper images are computed in float64 by the same weights and rounded once to one of 65,536 levels.
     """
     if images.shape[-2:] == size:
         return images
-    if not antialias:
-        resized = F.interpolate(images.float(), size=size, mode=interpolation, align_corners=False, antialias=False)
-        return resized.round_().clamp_(0, 255).to(torch.uint8)
+    if not antialias or images.dtype != torch.uint8:
+        exact = images.to(torch.float32 if images.dtype == torch.uint8 else float_type(images))
+        resized = F.interpolate(exact, size=size, mode=interpolation, align_corners=False, antialias=antialias)
+        return resized.round_().clamp_(0, white_level(images)).to(images.dtype)
     # channels_last is the fast path, and the plain layout fails for images of one column (torch 2.13)
     images = images.contiguous(memory_format=torch.channels_last)
     return F.interpolate(images, size=size, mode=interpolation, antialias=True).contiguous()
 
 
-def normalize(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> Float[Tensor, "B C H W"]:
-    """To float32: 0..255 becomes 0..1, then (x - mean) / std per channel."""
+def normalize(images: Integer[Tensor, "B C H W"], spec: ImageSpec) -> Float[Tensor, "B C H W"]:
+    """To float32: 0..255, or 0..65535 at a bit depth of 16, becomes 0..1, then (x - mean) / std per channel."""
     std = torch.tensor(spec.std, device=images.device).view(1, -1, 1, 1)
     mean = torch.tensor(spec.mean, device=images.device).view(1, -1, 1, 1)
-    return images.float().mul_(1 / (255 * std)).sub_(mean / std)
+    return images.float().mul_(1 / (spec.white * std)).sub_(mean / std)
+
+
+def white_level(images: Integer[Tensor, "*B C H W"]) -> int:
+    """The level of white by the type of images: 255 of uint8, 65535 of uint16 and int32."""
+    return 255 if images.dtype == torch.uint8 else 65535
+
+
+def widen(images: Integer[Tensor, "*B C H W"]) -> Integer[Tensor, "*B C H W"]:
+    """uint16 images as int32, on which torch can compute; others are returned unchanged."""
+    return images.to(torch.int32) if images.dtype == torch.uint16 else images
+
+
+def float_type(images: Integer[Tensor, "*B C H W"]) -> torch.dtype:
+    """The type in which weighted sums of levels in units of 2**-15 are exact; Apple's GPUs have no float64."""
+    return torch.float32 if images.dtype == torch.uint8 or images.device.type == "mps" else torch.float64

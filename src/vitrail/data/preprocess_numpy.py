@@ -1,13 +1,13 @@
 """The resize and crop of `preprocess` in NumPy alone, for interfaces that must start without torch.
 
-Antialiased images are byte for byte those of torch, whose uint8 kernel also computes in integers. Without
-antialiasing, sums are rounded once, and a value halfway between two levels may be rounded either way.
+Antialiased images of 8 bits are byte for byte those of torch, whose uint8 kernel also computes in integers. Without
+antialiasing, and of 16 bits, sums are rounded once, and a value halfway between two levels may be rounded either way.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, Int64, UInt
 
 from ..spec import ImageSpec, Interpolation
 
@@ -30,7 +30,7 @@ def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, in
     return min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale)))
 
 
-def fit_array(image: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[np.ndarray, "h w C"]:
+def fit_array(image: UInt[np.ndarray, "H W C"], spec: ImageSpec) -> UInt[np.ndarray, "h w C"]:
     """Fit a decoded image to the spec's size, as `preprocess.fit_images` does."""
     if image.shape[:2] == spec.size and spec.crop_fraction == 1:
         return image
@@ -46,20 +46,23 @@ def fit_array(image: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[np.nd
 
 
 def resize_array(
-    image: UInt8[np.ndarray, "H W C"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
-) -> UInt8[np.ndarray, "h w C"]:
+    image: UInt[np.ndarray, "H W C"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
+) -> UInt[np.ndarray, "h w C"]:
     """Resize as `preprocess.resize_batch` does: columns first, then rows; an equal size returns the image untouched."""
-    if not antialias:
-        columns = _resize_axis_plain(image.astype(np.float64), 1, size[1], interpolation)
-        exact = _resize_axis_plain(columns, 0, size[0], interpolation)
-        return np.rint(exact).clip(0, 255).astype(np.uint8)
+    if image.shape[:2] == size:
+        return image
+    if not antialias or image.dtype != np.uint8:
+        resize_axis = _resize_axis_exact if antialias else _resize_axis_plain
+        columns = resize_axis(image.astype(np.float64), 1, size[1], interpolation)
+        exact = resize_axis(columns, 0, size[0], interpolation)
+        return np.rint(exact).clip(0, np.iinfo(image.dtype).max).astype(image.dtype)
     return _resize_axis_antialiased(
         _resize_axis_antialiased(image, 1, size[1], interpolation), 0, size[0], interpolation
     )
 
 
 def _resize_axis_antialiased(
-    values: UInt8[np.ndarray, "H W C"], axis: int, size: int, interpolation: Interpolation
+    values: UInt[np.ndarray, "H W C"], axis: int, size: int, interpolation: Interpolation
 ) -> np.ndarray:
     """Resize one axis with antialiasing: a weighted sum of all pixels covered, rounded to whole grey levels."""
     old = values.shape[axis]
@@ -74,6 +77,19 @@ def _resize_axis_antialiased(
         pixels = np.take(values, np.minimum(first + tap, old - 1), axis).astype(np.int32)
         total += pixels * _broadcast_along(whole[:, tap], axis)
     return (total >> precision).clip(0, 255).astype(np.uint8)
+
+
+def _resize_axis_exact(values: np.ndarray, axis: int, size: int, interpolation: Interpolation) -> np.ndarray:
+    """Resize one axis of float64 values with antialiasing, without rounding."""
+    old = values.shape[axis]
+    if old == size:
+        return values
+    first, weights = resize_coefficients(old, size, interpolation)
+    total = np.zeros((), np.float64)
+    for tap in range(weights.shape[1]):
+        pixels = np.take(values, np.minimum(first + tap, old - 1), axis)
+        total = total + pixels * _broadcast_along(weights[:, tap], axis)
+    return total
 
 
 def resize_coefficients(

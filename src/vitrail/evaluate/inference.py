@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from ..data.loader import ImageStore
@@ -115,7 +115,7 @@ def _run_batches(
 
 def _prefetch_batches(
     image_store: ImageStore, indices: np.ndarray, batch_size: int
-) -> Iterator[UInt8[Tensor, "B C H W"]]:
+) -> Iterator[Integer[Tensor, "B C H W"]]:
     """Batches in order; the next one is decoded while the model runs on the current one."""
     waiting: Callable[[], Tensor] | None = None
     for start in range(0, len(indices), batch_size):
@@ -134,7 +134,7 @@ def cast_weights(model: nn.Module, precision: str) -> nn.Module:
 
 def forward_batch(
     model: nn.Module,
-    images: UInt8[Tensor, "B C H W"],
+    images: Integer[Tensor, "B C H W"],
     spec: ImageSpec,
     settings: InferenceSettings,
     task: Task = "classification",
@@ -159,7 +159,7 @@ def forward_batch(
 
 def _forward_views(
     model: nn.Module,
-    images: UInt8[Tensor, "B C H W"],
+    images: Integer[Tensor, "B C H W"],
     spec: ImageSpec,
     device: torch.device,
     settings: InferenceSettings,
@@ -258,7 +258,9 @@ MAX_PART_NUMBERS = 2**18
 """Largest part for one core: 1 MiB in float32."""
 
 
-def num_parallel_parts(model: nn.Module, images: UInt8[Tensor, "B C H W"], device: torch.device, precision: str) -> int:
+def num_parallel_parts(
+    model: nn.Module, images: Integer[Tensor, "B C H W"], device: torch.device, precision: str
+) -> int:
     """Number of parts to split a batch into; 1 leaves the parallelism to torch's operations.
 
     Only a plain ViT or its FeatureExtractor is split: other wrappers (compiled, distributed) need not be thread-safe.
@@ -283,7 +285,7 @@ def num_parallel_parts_on(threads: int, config: ViTConfig, num_images: int, prec
 
 
 def run_in_parallel(
-    forward: Callable[[UInt8[Tensor, "b C H W"]], ResultT], images: UInt8[Tensor, "B C H W"], parts: int
+    forward: Callable[[Integer[Tensor, "b C H W"]], ResultT], images: Integer[Tensor, "B C H W"], parts: int
 ) -> list[ResultT]:
     """Results of `forward` on each part of a batch, in order, computed by the thread pool."""
 

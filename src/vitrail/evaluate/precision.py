@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import UInt
 
 from .. import config
 from ..data.source import Task
@@ -150,7 +150,7 @@ RATE_BATCH_SIZE = 16
 
 def measure_rates(
     functions: Mapping[str, Callable[[np.ndarray], object]],
-    images: UInt8[np.ndarray, "n ..."],
+    images: UInt[np.ndarray, "n ..."],
     num_rounds: int = NUM_ROUNDS,
     batch_size: int = RATE_BATCH_SIZE,
 ) -> dict[str, float]:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, Shaped, UInt8
+from jaxtyping import Int64, Integer, Shaped
 from torch import Tensor
 
 from .. import config
 from ..config.schema import suggest_name
+from ..data.preprocess import white_level
 from ..errors import UsageError
 from ..formatting import format_count
 from . import corruption_filters, corruptions_acquisition, corruptions_weather
@@ -26,7 +27,7 @@ NUM_WORST = 3
 
 Span = tuple[float, float]
 ForwardFunction = Callable[[Tensor], np.ndarray]
-"""Preprocessed images uint8 [n, C, H, W] -> outputs [n, K]."""
+"""Preprocessed images [n, C, H, W] -> outputs [n, K]."""
 ProgressWrapper = Callable[[Iterator[TaskPredictions], int, int], Iterator[TaskPredictions]]
 """(tables, number of tables, images per table) -> the same tables, with a progress display."""
 
@@ -122,7 +123,7 @@ class RobustnessReport:
 def measure_robustness(
     forward: ForwardFunction,
     predictions: Callable[[np.ndarray], TaskPredictions],
-    images: UInt8[Tensor, "n C H W"],
+    images: Integer[Tensor, "n C H W"],
     indices: Int64[np.ndarray, " n"],
     suite: str,
     split: str = "",
@@ -212,8 +213,8 @@ CORRUPTION_SUITES: dict[str, dict[str, Corruption]] = {
 
 
 def corrupt_images(
-    images: UInt8[Tensor, "n C H W"], kind: str, severity: int, seed: int, indices: Int64[np.ndarray, " m"]
-) -> UInt8[Tensor, "n C H W"]:
+    images: Integer[Tensor, "n C H W"], kind: str, severity: int, seed: int, indices: Int64[np.ndarray, " m"]
+) -> Integer[Tensor, "n C H W"]:
     """Apply one corruption to images of any size and any number of channels.
 
     The result for an image depends only on (seed, kind, severity, its index), not on its batch. Lengths such as blur
@@ -239,9 +240,9 @@ def corrupt_images(
         raise UsageError(
             f"Every picture needs its index. Got {format_count(len(images), 'picture')} and {len(indices):,} indices."
         )
-    before = images.cpu().numpy()
+    before, white = images.cpu().numpy(), white_level(images)
     after = np.empty_like(before)
     for place, index in enumerate(indices.tolist()):
-        values = known[kind](before[place] / 255.0, severity, CorruptionRandom(seed, kind, severity, index))
-        after[place] = np.rint(255 * values.clip(0, 1))
+        values = known[kind](before[place] / float(white), severity, CorruptionRandom(seed, kind, severity, index))
+        after[place] = np.rint(white * values.clip(0, 1))
     return torch.from_numpy(after).to(images.device)

@@ -66,7 +66,7 @@ def _trace_preprocessing(spec: ImageSpec, image: ImageInput) -> tuple[Tensor, li
     stacked = preprocess.to_batch_tensor(decoded[None])
     fitted = preprocess.fit_images(stacked, spec)
     normal = preprocess.normalize(fitted, spec)
-    decoded_note = f"uint8, height x width x channels, {decoded.min()} to {decoded.max()}"
+    decoded_note = f"{decoded.dtype}, height x width x channels, {decoded.min()} to {decoded.max()}"
     how = "antialiased" if spec.antialias else "not antialiased"
     way = "already that size" if stacked.shape == fitted.shape else f"{spec.fit}, {spec.interpolation}, {how}"
     scale = f"less the mean {_format_numbers(spec.mean)}, over {_format_numbers(spec.std)}"

@@ -14,10 +14,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import UInt
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError
 from ..files.atomic import commit_draft, make_draft
 from ..predict import exported
@@ -146,7 +147,7 @@ class Pt2File:
         self.metadata = exported.parse_metadata(values, str(path))
         self.module = program.module()
 
-    def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
+    def run(self, images: UInt[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
         """All outputs by name."""
         with torch.inference_mode():
             outputs = self.module(torch.from_numpy(np.ascontiguousarray(images)))
@@ -240,7 +241,7 @@ def capture_graph(module: ExportModule) -> ExportedProgram:
     """The graph of a module with a dynamic batch size, and dynamic height and width if the module resizes."""
     spec = module.spec
     height, width = spec.size if module.resizing is None else (spec.height + 3, spec.width + 5)
-    images = torch.zeros(NUM_EXAMPLE_IMAGES, height, width, spec.channels, dtype=torch.uint8)
+    images = torch.zeros(NUM_EXAMPLE_IMAGES, height, width, spec.channels, dtype=TORCH_DTYPES[spec.dtype])
     sides = {} if module.resizing is None else {1: Dim("height"), 2: Dim("width")}
     with torch.no_grad():
         program = torch.export.export(

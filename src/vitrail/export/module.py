@@ -1,11 +1,11 @@
-"""A predictor as one `nn.Module` for export: uint8 images in, calibrated predictions and decisions out."""
+"""A predictor as one `nn.Module` for export: uint8 or uint16 images in, calibrated predictions and decisions out."""
 
 from __future__ import annotations
 
 import copy
 
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
 from ..data.preprocess import normalize
@@ -22,7 +22,7 @@ UNSURE_CODE, UNLIKE_CODE = ABSTENTION_REASONS.index("unsure"), ABSTENTION_REASON
 
 
 class ExportModule(nn.Module):
-    """Images uint8 [B, H, W, C] of the model's size to the outputs in `output_names`.
+    """Images of the spec's type, [B, H, W, C], of the model's size to the outputs in `output_names`.
 
     `probabilities` float32 [B, K] (for regression `values`, in the user's units); `logits` float32 [B, K], averaged
     over all views, before the temperature; `decisions` int64, the predicted class [B] or 0 and 1 for each label [B, K]
@@ -58,7 +58,7 @@ class ExportModule(nn.Module):
         self.decide: nn.Module = RegressionHead(member) if member.task == "regression" else ProbabilityHead(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
-    def forward(self, images: UInt8[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
+    def forward(self, images: Integer[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         images = images if self.resizing is None else self.resizing(images)
         x = normalize(images.permute(0, 3, 1, 2), self.spec)  # [B, C, H, W] float32
         views = torch.cat(list(self.views.iter_views(x)))  # [views * B, C, H, W]
@@ -203,25 +203,26 @@ MAX_FRACTION_BITS = 22
 
 
 class GraphResize(nn.Module):
-    """Resize uint8 [B, H, W, C] to uint8 [B, h, w, C] of the spec's size, by its `fit`.
+    """Resize levels [B, H, W, C] to levels [B, h, w, C] of the spec's size, by its `fit`.
 
     Each axis is one product with a weight matrix computed in the graph. With antialiasing it follows the uint8 kernel
     of `data.preprocess`: fixed-point weights, columns first, rounded in between. Sums are float32, so a value between
-    two grey levels is sometimes rounded the other way.
+    two grey levels is sometimes rounded the other way. At a bit depth of 16 weights are float32, and sums rounded once.
     """
 
     def __init__(self, spec: ImageSpec):
         super().__init__()
         self.spec = spec
 
-    def forward(self, images: UInt8[Tensor, "B H W C"]) -> UInt8[Tensor, "B h w C"]:
+    def forward(self, images: Integer[Tensor, "B H W C"]) -> Integer[Tensor, "B h w C"]:
         x = images.permute(0, 3, 1, 2).float()  # [B, C, H, W]
         rows, columns = (torch.arange(side, dtype=torch.float64) for side in x.shape[-2:])
         height, width = rows[-1] + 1, columns[-1] + 1
         inner = self._resized_size(height, width)
         x = self._resize_axis(x, columns, width, inner[1], self.spec.width)  # [B, C, H, w]
         x = self._resize_axis(x.transpose(-1, -2), rows, height, inner[0], self.spec.height)  # [B, C, w, h]
-        return x.permute(0, 3, 2, 1).round().clamp(0, 255).to(torch.uint8)
+        levels = x.permute(0, 3, 2, 1).round().clamp(0, self.spec.white)
+        return levels.to(torch.uint8 if self.spec.bit_depth == 8 else torch.int32)
 
     def _resized_size(self, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
         """Height and width before the centre crop or the padding, known only when the graph runs."""
@@ -243,6 +244,8 @@ class GraphResize(nn.Module):
             return x @ _zero_border_weights(weights, new, inner).float().T
         all_new = torch.cat([new, torch.zeros_like(inner)[None], inner[None] - 1])  # edges have the largest weights
         weights = compute_antialias_weights(all_new, pixels, old, inner, self.spec.interpolation)
+        if self.spec.bit_depth == 16:
+            return x @ _zero_border_weights(weights, all_new, inner)[:size].float().T
         whole, one = quantize_resize_weights(_zero_border_weights(weights, all_new, inner))
         return (x @ whole[:size].float().T / one + 0.5).floor().clamp(0, 255)
 

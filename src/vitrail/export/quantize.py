@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import UInt
 
 from ..data.preprocess import to_batch_tensor
 from ..errors import UsageError
@@ -264,7 +264,7 @@ CALIBRATION_BATCH_SIZE = 8
 """Batch size of the calibration."""
 
 
-def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> None:
+def quantize_onnx(source: Path, images: UInt[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> None:
     """Write the int8 version of a float32 file that Vitrail has written.
 
     Weights have one scale per output, activations one per tensor, from their smallest and largest value on calibration

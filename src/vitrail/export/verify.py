@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import UInt
 
 from ..data.parallel import ImageName
 from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
@@ -18,7 +18,7 @@ from ..predict.exported import ExportMetadata
 from ..predict.predictor import Predictor, PredictorMember
 from ..spec import ImageSpec
 
-OutputFunction = Callable[[UInt8[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
+OutputFunction = Callable[[UInt[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
 """From images to the named outputs of a file."""
 BATCH_SIZES = (1, 5)
 NUM_SINGLE_IMAGES = 10
@@ -48,7 +48,7 @@ class VerificationResult:
 
 
 def verify_file(
-    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
 ) -> VerificationResult:
     """Compare a file with its model on preprocessed images, with batch sizes 1 and 5.
 
@@ -79,13 +79,13 @@ def verify_resizing(
     return _compare_outputs([run_file(image[None]) for image in decoded], metadata, member, expected, RESIZE_TOLERANCE)
 
 
-def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
+def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt[np.ndarray, "n h w C"]:
     """Preprocess decoded images."""
     return np.stack([fit_array_to_tensor(image, spec).permute(1, 2, 0).numpy() for image in decoded])
 
 
 def predict_expected(
-    metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
+    metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
 ) -> tuple[TaskPredictions, float]:
     """The model's predictions for images of its size, and the tolerance for the file's.
 
@@ -96,7 +96,7 @@ def predict_expected(
     return predict_with_member(member, images), TOLERANCE
 
 
-def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
+def predict_with_member(member: PredictorMember, images: UInt[np.ndarray, "n H W C"]) -> TaskPredictions:
     """The predictions that every interface gives for preprocessed images, in the member's precision."""
     predictor, names = Predictor([member]), [ImageName("", str(row)) for row in range(len(images))]
     starts, batch_size = range(0, len(images), max(BATCH_SIZES)), max(BATCH_SIZES)
@@ -128,7 +128,7 @@ def _compare_outputs(
 
 
 def _iter_outputs(
-    run_file: OutputFunction, images: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, images: UInt[np.ndarray, "n H W C"]
 ) -> Iterator[list[Mapping[str, np.ndarray]]]:
     """Outputs of a file by batch, for each batch size; only the first images with batch size 1."""
     for batch_size in BATCH_SIZES:
@@ -220,7 +220,7 @@ class PrecisionAgreement:
 
 
 def compare_with_float32(
-    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
 ) -> tuple[float, float]:
     """Fraction of equal decisions and largest difference of two scores, with batch sizes 1 and 5.
 

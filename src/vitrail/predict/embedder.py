@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float32, Int, Int64, UInt8
+from jaxtyping import Float, Float32, Int, Int64, Integer
 from torch import Tensor
 
 from ..caller_state import isolate
@@ -165,7 +165,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
 
 
 def compute_features(
-    backbone: Backbone, images: UInt8[Tensor, "B C H W"], features: FeatureKind
+    backbone: Backbone, images: Integer[Tensor, "B C H W"], features: FeatureKind
 ) -> Float32[np.ndarray, " B *D"]:
     """Features of preprocessed images: [B, D], or of patches [B, rows, columns, D].
 

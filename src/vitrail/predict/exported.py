@@ -14,7 +14,7 @@ from ..spec import ImageSpec
 METADATA_PREFIX = "vitrail."
 """Prefix of our keys in a file's metadata."""
 INPUT_NAME = "images"
-"""The only input: uint8 [B, H, W, C]."""
+"""The only input: [B, H, W, C], uint8, or uint16 at a bit depth of 16."""
 PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES = (
     "probabilities", "values", "logits", "decisions", "abstained", "distances",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import UInt
 
 from ..data.decoding.decode import decode_image
 from ..data.parallel import ImageName, prepare_batches
@@ -49,7 +49,7 @@ class OnnxPredictor:
         if names != self.metadata.outputs:
             raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(names)}.")
 
-    def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
+    def run(self, images: UInt[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
         """All outputs by name, for images of a size that the file accepts."""
         outputs = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
         return dict(zip(self.metadata.outputs, outputs, strict=True))

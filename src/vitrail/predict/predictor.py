@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Integer
 from torch import Tensor, nn
 
 from ..caller_state import isolate
@@ -127,7 +127,7 @@ class Predictor:
         return self.predict_prepared(names, images, skipped)[0]
 
     def predict_prepared(
-        self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"], skipped: Sequence[tuple[str, str]] = ()
+        self, names: Sequence[ImageName], images: Integer[Tensor, "B C H W"], skipped: Sequence[tuple[str, str]] = ()
     ) -> tuple[TaskPredictions, list[np.ndarray]]:
         """Predictions of preprocessed images, and the outputs [B, K] of each model."""
         tables, member_outputs = [], []
@@ -175,7 +175,7 @@ class Predictor:
         return tuple(notes)
 
     @isolate
-    def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
+    def logits(self, images: Integer[Tensor, "B C H W"]) -> np.ndarray:
         """Outputs float32 [B, K] for preprocessed images: logits, or standardized numbers.
 
         Raises:
@@ -277,7 +277,7 @@ class PredictorMember:
         """The model in evaluation mode, its matrices cast to the precision once instead of in every batch."""
         return cast_weights(self.model.eval(), self.settings.precision)
 
-    def compute_outputs(self, images: UInt8[Tensor, "B C H W"]) -> tuple[np.ndarray, np.ndarray | None]:
+    def compute_outputs(self, images: Integer[Tensor, "B C H W"]) -> tuple[np.ndarray, np.ndarray | None]:
         """Outputs float32 [B, K], and out-of-distribution distances [B] where there are feature statistics."""
         if not len(images):
             return np.zeros((0, len(self.classes)), np.float32), None

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ..data.checks.findings import DataCheckReport, DataIssue
-from ..data.decoding.decode import decode_image
+from ..data.decoding.decode import decode_image, to_8_bits
 from ..data.source import Source
 from ..errors import DataError
 from ..files import atomic
@@ -66,7 +66,7 @@ def render_check_page(findings: DataCheckReport, source: Source, spec: ImageSpec
     def get_tile(row: int) -> ImageTile:
         name, label = source.ids[row], describe_label(source, row)
         try:
-            values = decode_image(source.images[row], spec)
+            values = to_8_bits(decode_image(source.images[row], spec))
         except DataError:
             return ImageTile("", name, label, False)
         return ImageTile(thumbnail_data_uri(values), name, label, max(values.shape[:2]) < MAX_SHARP_SIDE)

@@ -201,6 +201,7 @@ def _describe_preprocessing(record: RunRecord) -> str:
     image = record.plan_section("image")
     window = image.get("window", "none")
     windowed = "" if window == "none" else f" through the window {window}"
+    windowed += " in 16 bits" if image.get("bit_depth", 8) == 16 else ""
     return (
         f"Orientation by EXIF, resized to {image['height']} x {image['width']} pixels ({image['fit']}, "
         f"{image['interpolation']}), {format_count(image['channels'], 'channel')}; values from {image['low']:g} to "

@@ -146,7 +146,7 @@ def _add_protocol_routes(app: FastAPI, service: Service) -> None:
 
     @app.post(f"{path}/infer", tags=["Open Inference Protocol"], openapi_extra=REQUEST_BODIES["tensor"])
     async def infer(request: Request) -> Response:
-        """Answer prepared pictures: uint8 [B, H, W, C] at the model's size, as JSON numbers."""
+        """Answer prepared pictures: uint8 or uint16 [B, H, W, C] at the model's size, as JSON numbers."""
         assert service.decode_pool is not None
         with service.admission.admit_images(1):
             images, info = await service.decode_pool.decode("tensor", request.state.body)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Integer
 from torch import Tensor
 
 from ..data.parallel import ImageName
@@ -58,7 +58,7 @@ class BatchModel(Protocol):
         """CPU threads of the forward pass; 1 on another device."""
         ...
 
-    def predict_batch(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
+    def predict_batch(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:
         """Rows and outputs of preprocessed images."""
         ...
 
@@ -68,7 +68,7 @@ class _PendingRequest:
     """The images of one request in the queue."""
 
     names: Sequence[ImageName]
-    images: UInt8[Tensor, "n C h w"]
+    images: Integer[Tensor, "n C h w"]
     future: asyncio.Future[PredictionBatch]
 
 
@@ -114,7 +114,7 @@ class Batcher:
         """Start the first thread, which loads the model."""
         self._threads[0].start()
 
-    async def submit(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
+    async def submit(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:
         """Predict images; if the caller is cancelled before its batch starts, nothing is computed."""
         request = _PendingRequest(names=names, images=images, future=self._loop.create_future())
         with self._change:

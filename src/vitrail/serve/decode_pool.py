@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Integer
 from torch import Tensor
 
 from ..spec import ImageSpec
@@ -30,7 +30,7 @@ TaskResultT = TypeVar("TaskResultT")
 class PreparedImages(NamedTuple):
     """Preprocessed images and what is known about their request."""
 
-    images: UInt8[Tensor, "n C h w"]
+    images: Integer[Tensor, "n C h w"]
     info: dict[str, Any]
     """The JSON object of `DecodeReply.text`."""
 
@@ -88,7 +88,7 @@ class DecodePool:
         if reply.status != 200:
             raise HttpError(reply.status, reply.text, retry_after=int(reply.status == 503))
         spec = self._spec
-        pixels = np.frombuffer(bytearray(reply.pixels), np.uint8)  # a copy that may be written to
+        pixels = np.frombuffer(bytearray(reply.pixels), spec.dtype)  # a copy that may be written to
         images = torch.from_numpy(pixels.reshape(-1, spec.channels, spec.height, spec.width))
         return PreparedImages(images, json.loads(reply.text))
 

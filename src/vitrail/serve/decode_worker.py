@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Integer, UInt
 from torch import Tensor
 
 from ..data.decoding.decode import convert_image, parse_image
@@ -41,7 +41,7 @@ class DecodeReply(NamedTuple):
     text: str
     """The error; or a JSON object with an image's remarks and visible size, or a tensor request's id and outputs."""
     pixels: bytes
-    """uint8 [n, C, h, w]."""
+    """[n, C, h, w] in the spec's type."""
 
 
 def run_worker(channel: socket.socket, spec: ImageSpec, max_memory: int, max_images: int) -> None:
@@ -80,7 +80,7 @@ def handle_request(kind: InputKind, body: bytes, spec: ImageSpec, max_images: in
         )
 
 
-def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], dict[str, Any]]:
+def read_image(data: bytes, spec: ImageSpec) -> tuple[Integer[Tensor, "C h w"], dict[str, Any]]:
     """Decode and preprocess one image file.
 
     Returns:
@@ -97,8 +97,8 @@ def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], di
     }
 
 
-def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:
-    """Parse an Open Inference Protocol request in JSON: images uint8 [B, H, W, C] at the model's size.
+def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt[np.ndarray, "B C H W"], dict[str, Any]]:
+    """Parse an Open Inference Protocol request in JSON: images UINT8 or UINT16 [B, H, W, C] at the model's size.
 
     Returns:
         The images with channels first; the request's `id` and the names of its `outputs`.
@@ -106,6 +106,7 @@ def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt8[np
     Raises:
         DataError: a malformed request; the message says what is wrong with it.
     """
+    datatype = spec.dtype.upper()
     try:
         request = json.loads(data)
     except (ValueError, RecursionError) as problem:
@@ -116,35 +117,35 @@ def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt8[np
         case _:
             raise DataError(
                 f'The body must be {{"inputs": [{{"name": "{INPUT_NAME}", "shape": [B, {spec.height}, {spec.width}, '
-                f'{spec.channels}], "datatype": "UINT8", "data": [...]}}]}}.'
+                f'{spec.channels}], "datatype": "{datatype}", "data": [...]}}]}}.'
             )
     expected = [spec.height, spec.width, spec.channels]
-    if name != INPUT_NAME or kind != "UINT8" or shape[1:] != expected or type(shape[0]) is not int or shape[0] < 1:
+    if name != INPUT_NAME or kind != datatype or shape[1:] != expected or type(shape[0]) is not int or shape[0] < 1:
         raise DataError(
-            f"The one input is {INPUT_NAME}, UINT8 [B, {', '.join(map(str, expected))}]. Got {name[:40]}, {kind[:20]} "
-            f"{str(shape)[:60]}."
+            f"The one input is {INPUT_NAME}, {datatype} [B, {', '.join(map(str, expected))}]. Got {name[:40]}, "
+            f"{kind[:20]} {str(shape)[:60]}."
         )
     if shape[0] > max_images:
         raise TooLargeError(f"One request may hold {max_images} pictures. Got {shape[0]:,}.")
     outputs = request.get("outputs", [])
     if not isinstance(outputs, list) or not all(isinstance(one, dict) and "name" in one for one in outputs):
         raise DataError('outputs must be a list such as [{"name": "probabilities"}].')
-    images = _parse_uint8_array(data_, tuple(shape)).transpose(0, 3, 1, 2)
+    images = _parse_levels(data_, tuple(shape), spec).transpose(0, 3, 1, 2)
     names = [str(one["name"])[:40] for one in outputs]
     return np.ascontiguousarray(images), {"id": str(request.get("id", ""))[:200], "outputs": names}
 
 
-def _parse_uint8_array(data: list[Any], shape: tuple[int, ...]) -> UInt8[np.ndarray, "B H W C"]:
-    """An array from a flat list or lists nested by axes, row-major, of whole numbers 0 to 255."""
+def _parse_levels(data: list[Any], shape: tuple[int, ...], spec: ImageSpec) -> UInt[np.ndarray, "B H W C"]:
+    """An array from a flat list or lists nested by axes, row-major, of whole numbers 0 to white."""
     try:
         values = np.array(data)
     except ValueError as problem:
         raise DataError("data must be one list of numbers, or lists in lists of equal lengths.") from problem
     if values.size != math.prod(shape) or (values.ndim > 1 and values.shape != shape):
         raise DataError(f"data must hold {math.prod(shape):,} numbers for shape {list(shape)}. Got {values.size:,}.")
-    if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 255:
-        raise DataError("data of UINT8 must be whole numbers from 0 to 255.")
-    return values.reshape(shape).astype(np.uint8)
+    if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > spec.white:
+        raise DataError(f"data of {spec.dtype.upper()} must be whole numbers from 0 to {spec.white}.")
+    return values.reshape(shape).astype(spec.dtype)
 
 
 def _http_status(problem: DataError) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Integer
 from PIL import Image
 from python_multipart.multipart import parse_options_header
 from torch import Tensor
@@ -59,7 +59,7 @@ def make_palette() -> list[str]:
 
 def explain_prepared_image(
     explainer: Explainer,
-    image: UInt8[Tensor, "C h w"],
+    image: Integer[Tensor, "C h w"],
     visible_size: tuple[float, float],
     method: str | None,
     target: str | None,
@@ -212,7 +212,7 @@ def describe_model(name: str, task: Task, num_outputs: int, is_single_model: boo
         for one in exported.list_output_names(task, has_distances=False)
         if is_single_model or one != exported.LOGITS
     ]
-    images = {"name": exported.INPUT_NAME, "datatype": "UINT8", "shape": [-1, spec.height, spec.width, spec.channels]}
+    images = {"name": exported.INPUT_NAME, "datatype": spec.dtype.upper(), "shape": [-1, *spec.size, spec.channels]}
     return {
         "name": name,
         "versions": [MODEL_VERSION],

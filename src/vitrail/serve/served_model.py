@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Integer
 from torch import Tensor
 
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.parallel import ImageName
+from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.inference import DTYPES
 from ..evaluate.predictions import RegressionPredictions
@@ -70,7 +71,7 @@ class ServedModel:
         self._methods = [] if self.explainer is None else list_methods(self.explainer.model.config)
         self._palette = make_palette()
 
-    def predict_batch(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
+    def predict_batch(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:
         """Rows and outputs of preprocessed images.
 
         Raises:
@@ -89,7 +90,7 @@ class ServedModel:
         named[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in reasons], np.int64)
         return PredictionBatch(predictions.records(), named)
 
-    def embed_image(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
+    def embed_image(self, image: Integer[Tensor, "C h w"]) -> dict[str, Any]:
         """The features that the head reads, of one image."""
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
@@ -114,7 +115,7 @@ class ServedModel:
             DamagedFileError: its scores are not finite, depend on the rest of the batch, or are not those of float32.
         """
         spec = self.spec
-        pixels = np.random.default_rng(0).integers(0, 256, (4, spec.channels, *spec.size), dtype=np.uint8)
+        pixels = np.random.default_rng(0).integers(0, spec.white + 1, (4, spec.channels, *spec.size), dtype=spec.dtype)
         images = torch.from_numpy(pixels)
         key = exported.VALUES if self.predictor.task == "regression" else exported.PROBABILITIES
         exact = self
@@ -136,7 +137,7 @@ class ServedModel:
             for batch in (images, images[:1]):
                 self._check_rounding(exact.predictor, batch)
 
-    def _check_rounding(self, exact: Predictor, images: UInt8[Tensor, "n C h w"]) -> None:
+    def _check_rounding(self, exact: Predictor, images: Integer[Tensor, "n C h w"]) -> None:
         """Compare the outputs of each model with those in float32; raises DamagedFileError."""
         precision = self.predictor.settings.precision
         allowed = ROUNDING_TOLERANCE * torch.finfo(DTYPES[precision]).eps
@@ -153,7 +154,7 @@ class ServedModel:
     def make_typical_batch(self) -> tuple[Callable[[], object], int]:
         """A function that predicts a typical batch, and its size: 4 images of 224 x 224, up to 64 smaller ones."""
         count = max(4, min(64, TYPICAL_PIXELS // (self.spec.height * self.spec.width)))
-        images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
+        images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=TORCH_DTYPES[self.spec.dtype])
         return partial(self.predictor.predict_prepared, [ImageName("", "")] * count, images), count
 
     def describe(self, limits: ServerLimits, needs_token: bool) -> dict[str, Any]:
@@ -210,9 +211,9 @@ def load_served_model(
 
 
 def skip_preprocessing(predictor: Predictor) -> Predictor:
-    """The same predictor for images that are already preprocessed, uint8 [h, w, C]."""
+    """The same predictor for images that are already preprocessed, [h, w, C]."""
     same = Predictor(predictor.members)
-    same.spec = replace(predictor.spec, low=0.0, high=255.0, fit="squash", crop_fraction=1.0)
+    same.spec = replace(predictor.spec, low=0.0, high=float(predictor.spec.white), fit="squash", crop_fraction=1.0)
     return same
 
 

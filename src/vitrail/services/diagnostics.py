@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, UInt8
+from jaxtyping import Float, Float32, Integer
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -107,7 +107,7 @@ def evaluate_corruptions(
 
 def _preprocess_rows(
     source: Source, rows: NDArray[np.int64], spec: ImageSpec, skip_bad: bool
-) -> tuple[UInt8[Tensor, "n C H W"], NDArray[np.int64], tuple[tuple[str, str], ...]]:
+) -> tuple[Integer[Tensor, "n C H W"], NDArray[np.int64], tuple[tuple[str, str], ...]]:
     """Preprocessed images, the rows that could be read, and (path, reason) of the others."""
     images, kept, skipped = [], [], []
     for row in rows.tolist():

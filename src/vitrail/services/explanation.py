@@ -15,7 +15,7 @@ from jaxtyping import Bool, UInt8
 
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
-from ..data.decoding.decode import decode_image
+from ..data.decoding.decode import decode_image, to_8_bits
 from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
 from ..data.source import ImageInput, Task
 from ..errors import DataError, UsageError
@@ -203,7 +203,7 @@ def _explain_image(
     target_index: int | None,
 ) -> Explanation:
     decoded = decode_image(image_input, explainer.spec)
-    image = fit_array_to_tensor(decoded, explainer.spec)  # uint8 [C, H, W]
+    image = fit_array_to_tensor(decoded, explainer.spec)  # [C, H, W]
     predictions = None if explainer.predictor is None else explainer.predictor.predict([image_input])
     method = request.method or methods.default_method(explainer.model.config)
     if method in METHODS and METHODS[method].class_specific and target_index is None:
@@ -226,8 +226,8 @@ def _explain_image(
         predicted_class = predictions.classes[int(predictions.labels[0])]
     return Explanation(
         name=name,
-        image=np.ascontiguousarray(image.permute(1, 2, 0).numpy()),
-        display_image=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
+        image=to_8_bits(np.ascontiguousarray(image.permute(1, 2, 0).numpy())),
+        display_image=crop_for_display(to_8_bits(decoded), explainer.spec, MIN_SIDE_PIXELS),
         patch=explainer.model.config.patch,
         heatmap=heatmap,
         options={word: value for word, value in request.__dict__.items() if value is not None} | {"method": method},
@@ -255,7 +255,7 @@ def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOpti
     if request.fill in (None, "drop"):
         return plain
     spec = explainer.spec
-    level = torch.full((1, spec.channels, *spec.size), 255 if request.fill == "white" else 0, dtype=torch.uint8)
+    level = torch.full((1, spec.channels, *spec.size), spec.white if request.fill == "white" else 0)
     empty = normalize(level, spec).to(explainer.device)
     return replace(plain, cover=torch.zeros_like(empty) if request.fill == "mean" else empty)
 
@@ -286,7 +286,7 @@ class Explanation:
     name: str
     """The path, or the position of an array in the list."""
     image: UInt8[np.ndarray, "H W C"]
-    """The image as the model sees it."""
+    """The image as the model sees it, in 8 bits."""
     display_image: UInt8[np.ndarray, "h w C"]
     """The visible part of the original image at its own aspect ratio and resolution, downscaled if large."""
     patch: tuple[int, int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import UInt
 
 from ..checkpoints import bundle
 from ..checkpoints.model_card import UNLABELED_KEY
@@ -200,7 +200,7 @@ NUM_COMPARISON_IMAGES = 100
 """Images on which a float32 file is compared with the model."""
 NUM_CALIBRATION_IMAGES = 128
 """Images for the ranges of activations."""
-DecodedArray = UInt8[np.ndarray, "H W C"]
+DecodedArray = UInt[np.ndarray, "H W C"]
 
 
 def load_comparison_images(
@@ -227,7 +227,7 @@ def load_comparison_images(
         except (DataError, UsageError) as error:
             why = f"those of the run are not here ({error})"
     size = (spec.height * 3 // 2, spec.width * 5 // 4) if any_size else spec.size
-    return list(draw_synthetic_images(*size, spec.channels)), f"on drawn pictures, because {why}"
+    return list(draw_synthetic_images(*size, spec.channels, white=spec.white)), f"on drawn pictures, because {why}"
 
 
 def load_calibration_images(
@@ -264,8 +264,8 @@ def load_calibration_images(
 
 
 def draw_synthetic_images(
-    height: int, width: int, channels: int, count: int = NUM_COMPARISON_IMAGES
-) -> UInt8[np.ndarray, "n H W C"]:
+    height: int, width: int, channels: int, count: int = NUM_COMPARISON_IMAGES, white: int = 255
+) -> UInt[np.ndarray, "n H W C"]:
     """Deterministic random images with soft and sharp edges and noise."""
     generator = np.random.default_rng(derive(0, "pictures to compare an export on"))
     y, x = np.mgrid[:height, :width] / max(height, width)
@@ -276,7 +276,8 @@ def draw_synthetic_images(
         waves += np.sin(2 * speed * np.pi * along + phase)
     sharp = generator.uniform(size=(count, 1, 1, 1)) < 0.5
     noise = generator.normal(0, generator.uniform(0, 60, (count, 1, 1, 1)), waves.shape)
-    return np.rint(128 + 30 * np.where(sharp, 3 * np.sign(waves), waves) + noise).clip(0, 255).astype(np.uint8)
+    levels = 128 + 30 * np.where(sharp, 3 * np.sign(waves), waves) + noise
+    return np.rint(levels * (white / 255)).clip(0, white).astype(np.uint8 if white == 255 else np.uint16)
 
 
 def _sample_images(labelled: LabelledImages, spec: ImageSpec, max_images: int) -> list[DecodedArray]:

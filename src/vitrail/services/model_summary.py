@@ -60,8 +60,8 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
         f"  parameters  {facts['parameters']:,}{fixed}",
         f"  pictures    {spec.height} x {spec.width} pixels (height x width), {channels}, {fit}",
         (
-            f"  values      {spec.low:g} to {spec.high:g}; mean {_format_numbers(spec.mean)}, deviation "
-            f"{_format_numbers(spec.std)}"
+            f"  values      {spec.low:g} to {spec.high:g} in {spec.bit_depth} bits; mean {_format_numbers(spec.mean)}, "
+            f"deviation {_format_numbers(spec.std)}"
         ),
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",

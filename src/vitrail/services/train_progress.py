@@ -250,6 +250,7 @@ def format_plan(plan_event: PlanEvent) -> list[str]:
     rows = [
         ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
         ("pictures", images, "model.image_size"),
+        ("values", _describe_values(plan), "image.bit_depth"),
         ("pre-training", _describe_pretraining(plan), "pretrain.steps"),
         ("teacher", _describe_teacher(plan), "distill.steps" if plan.distill.has_first_stage else "distill.teacher"),
         ("steps", f"{recipe.steps:,} of {recipe.batch_size} pictures", "recipe.steps"),
@@ -288,6 +289,11 @@ def format_expected_cost(plan_event: PlanEvent) -> list[str]:
     return [
         f"Expected on this machine: {format_duration(cost.seconds)} ({listed}), {format_bytes(cost.memory)} {where}."
     ]
+
+
+def _describe_values(plan: Plan) -> str:
+    """The value range of deep images; empty for 8 bits."""
+    return f"{plan.image.low:g} to {plan.image.high:g} in 16 bits" if plan.image.bit_depth == 16 else ""
 
 
 def _describe_pretraining(plan: Plan) -> str:

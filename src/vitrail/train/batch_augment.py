@@ -1,21 +1,22 @@
 """Augmentation of a batch as a function of (seed, epoch, sample, copy).
 
 The order is: crop (by the loader, which then flips too), shift and flip, transpose, affine transform, policy
-operations, erasing, mixing, reduction to the size of an early step. All of it is uint8; all but the crop happens on the
-device. Only the mixing partner of an image depends on its batch.
+operations, erasing, mixing, reduction to the size of an early step. All of it is uint8, or int32 for levels of 16 bits;
+all but the crop happens on the device. Only the mixing partner of an image depends on its batch.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int, UInt8
+from jaxtyping import Float, Float64, Int, Integer
 from torch import Tensor
 
 from ..data.augment import mixing, policies
 from ..data.augment.crops import crop_and_flip, resize_images
 from ..data.augment.geometry import AFFINE_DRAWS, random_affine
 from ..data.loader import Batch
+from ..data.preprocess import widen
 from ..data.random_crop import RandomResizedCrop
 from ..randomness import uniform
 from .plan import Plan, Recipe
@@ -26,9 +27,11 @@ def make_crop(recipe: Recipe, seed: int) -> RandomResizedCrop | None:
     return RandomResizedCrop(seed, scale=(recipe.crop_scale, 1.0), mirror=recipe.flip) if recipe.crop_scale else None
 
 
-def augment_batch(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> UInt8[Tensor, "B C H W"]:
+def augment_batch(
+    batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu"
+) -> Integer[Tensor, "B C H W"]:
     """The batch's images on the device, augmented but not mixed."""
-    images = batch.images.to(device)
+    images = widen(batch.images.to(device))
     flip = recipe.flip and not recipe.crop_scale  # the loader has flipped cropped images
     if recipe.crop_padding or flip or recipe.flip_vertical:
         keys = uniform(seed, "crop and flip", epoch, batch.random_keys, 4 if recipe.flip_vertical else 3)
@@ -48,8 +51,8 @@ def augment_batch(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: s
 
 
 def mix_batch(
-    images: UInt8[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
-) -> tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"]]:
+    images: Integer[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
+) -> tuple[Integer[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"]]:
     """Mixup and CutMix of the augmented images and their targets; without either, both are returned unchanged."""
     targets = batch.targets.to(images.device)
     if not recipe.mixup and not recipe.cutmix:
@@ -58,13 +61,15 @@ def mix_batch(
     return mixing.apply_mixup_cutmix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
 
 
-def transpose_randomly(images: UInt8[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H H"]:
+def transpose_randomly(
+    images: Integer[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]
+) -> Integer[Tensor, "B C H H"]:
     """Exchange rows and columns of the images whose key is below 0.5."""
     chosen = torch.from_numpy(keys < 0.5).to(images.device)
     return torch.where(chosen[:, None, None, None], images.mT, images)
 
 
-def resize_for_step(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> UInt8[Tensor, "B C h w"]:
+def resize_for_step(images: Integer[Tensor, "B C H W"], plan: Plan, step: int) -> Integer[Tensor, "B C h w"]:
     """The images at the size of a step: the model's own, or in early steps fewer whole patches."""
     grid = plan.recipe.grid_at(step, plan.model.grid)
     if grid == plan.model.grid:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64, Integer
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from ..data.decoding.decode import to_8_bits
 from ..data.loader import Batch, ImageStore
-from ..data.preprocess import preprocess_image
+from ..data.preprocess import preprocess_image, widen
 from ..data.source import Source
 from ..errors import UsageError
 from ..files import atomic
@@ -53,13 +54,13 @@ def render_views(
     plan: Plan,
     epochs: int = SHEET_SIDE - 1,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
-) -> tuple[UInt8[Tensor, "images C H W"], list[str]]:
+) -> tuple[Integer[Tensor, "images C H W"], list[str]]:
     """For each row: the image as preprocessed for prediction, then augmented as in each of the first epochs.
 
     These are the images of the training, bit for bit, except that mixing partners come from the sheet and not from the
     batch, and that a custom augmentation may draw other random numbers.
     """
-    prepared = torch.stack([preprocess_image(source.images[row], plan.image) for row in rows.tolist()])
+    prepared = widen(torch.stack([preprocess_image(source.images[row], plan.image) for row in rows.tolist()]))
     targets = torch.from_numpy(source.targets[rows])
     columns = [prepared]
     for epoch in range(epochs):
@@ -71,7 +72,7 @@ def render_views(
     return torch.stack(columns, dim=1).flatten(0, 1), captions
 
 
-def draw_image_grid(path: Path, images: UInt8[Tensor, "n C H W"], captions: Sequence[str]) -> None:
+def draw_image_grid(path: Path, images: Integer[Tensor, "n C H W"], captions: Sequence[str]) -> None:
     """Draw images row by row, eight in each, with a caption above each one.
 
     One channel is grey, three are colour; of any other count the first is drawn.
@@ -105,8 +106,9 @@ def draw_image_grid(path: Path, images: UInt8[Tensor, "n C H W"], captions: Sequ
     atomic.write_bytes(path, data.getvalue())
 
 
-def _make_tile(image: UInt8[np.ndarray, "C H W"]) -> Image.Image:
+def _make_tile(image: Integer[np.ndarray, "C H W"]) -> Image.Image:
     """The image at 96 to 160 pixels; small ones are enlarged by an integer factor, so that pixels stay visible."""
+    image = to_8_bits(image)
     colour = image.transpose(1, 2, 0) if len(image) == 3 else image[:1].repeat(3, 0).transpose(1, 2, 0)
     tile = Image.fromarray(np.ascontiguousarray(colour))
     longest = max(tile.size)

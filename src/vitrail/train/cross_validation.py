@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .. import config, runtime
 from ..checkpoints import bundle
+from ..data.decoding.decode import to_8_bits
 from ..data.preprocess import preprocess_image
 from ..data.settings import DataSettings
 from ..errors import UsageError
@@ -271,7 +272,7 @@ def _write_folds_report(
     shown_rows = out_of_fold.source_rows(predictions)[chosen]
     images = dataset.load_rows(shown_rows, plan.image, plan.compute.num_workers)
     aspects = dataset.aspect_ratios(shown_rows, plan.image)
-    thumbnails.save_thumbnails(out, images.take(shown_rows).permute(0, 2, 3, 1).numpy(), chosen, aspects)
+    thumbnails.save_thumbnails(out, to_8_bits(images.take(shown_rows).permute(0, 2, 3, 1).numpy()), chosen, aspects)
     provenance.save_groups(out, out_of_fold.groups(predictions))
     fold_metrics = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)

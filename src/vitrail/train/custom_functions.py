@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Shaped, UInt8
+from jaxtyping import Float32, Integer, Shaped
 from torch import Tensor
 
 from ..data.loader import Batch, ImageStore
+from ..data.preprocess import white_level, widen
 from ..errors import UsageError
 from ..randomness import uniform
 from ..runtime import is_out_of_memory
@@ -26,7 +27,7 @@ from .plan import Plan
 CustomLoss = Callable[[Tensor, Tensor], Tensor]
 """From outputs float32 [B, K] and targets to a loss per image [B], or their mean []."""
 CustomAugment = Callable[[Tensor], Tensor]
-"""From images uint8 [B, C, H, W] to images of the same shape and dtype."""
+"""From images [B, C, H, W], uint8 or at a bit depth of 16 int32 of levels 0..65535, to others of the same kind."""
 REPLACED_FIELDS = ("label_smoothing", "class_weights", "mixup", "cutmix")
 """Recipe fields for the built-in losses, which are neutral under a custom loss unless set explicitly."""
 NEUTRAL_VALUES = {"class_weights": "none"}
@@ -85,7 +86,7 @@ class CustomFunctions:
             return
         rows = image_source.indices[: plan.recipe.batch_size]
         batch = Batch(image_source.take(rows), torch.from_numpy(targets[: len(rows)]), rows)
-        images = self.apply_augment(batch.images.to(plan.compute.device))
+        images = self.apply_augment(widen(batch.images.to(plan.compute.device)))
         if self.loss is None:
             return
         outputs = plan.model.outputs
@@ -93,7 +94,7 @@ class CustomFunctions:
         drawn = uniform(plan.seed, "outputs for an own loss", 0, np.arange(len(rows)), outputs) - 0.5
         self._try_loss(torch.from_numpy(drawn).float().to(images.device).requires_grad_(), mixed_targets)
 
-    def apply_augment(self, images: UInt8[Tensor, "B C H W"]) -> UInt8[Tensor, "B C H W"]:
+    def apply_augment(self, images: Integer[Tensor, "B C H W"]) -> Integer[Tensor, "B C H W"]:
         """The images after the custom augmentation, if there is one.
 
         Raises:
@@ -102,18 +103,20 @@ class CustomFunctions:
         if self.augment is None:
             return images
         name, shape = qualified_name(self.augment), list(images.shape)
+        dtype, white = str(images.dtype).removeprefix("torch."), white_level(images)
         try:
             augmented = self.augment(images)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
             raise UsageError(
-                f"The augmentation {name} failed on uint8 pictures {shape}: {type(error).__name__}: {error}."
+                f"The augmentation {name} failed on {dtype} pictures {shape}: {type(error).__name__}: {error}."
             ) from error
-        if not isinstance(augmented, Tensor) or augmented.dtype != torch.uint8 or augmented.shape != images.shape:
+        if not isinstance(augmented, Tensor) or augmented.dtype != images.dtype or augmented.shape != images.shape:
             raise UsageError(
-                f"The augmentation {name} must give back pictures as it takes them, uint8 {shape}. Got "
-                f"{_describe_value(augmented)}. Bring fractions back by images.round().clamp(0, 255).to(torch.uint8)."
+                f"The augmentation {name} must give back pictures as it takes them, {dtype} {shape}. Got "
+                f"{_describe_value(augmented)}. Bring fractions back by images.round().clamp(0, {white})"
+                f".to(torch.{dtype})."
             )
         return augmented.to(images.device)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import config
 from ..checkpoints import bundle
+from ..data.decoding.decode import to_8_bits
 from ..data.loader import ImageStore
 from ..data.source import Task
 from ..errors import DataError, DivergedError, NonFiniteError
@@ -236,9 +237,9 @@ def _write_report(
     run, plan, dataset = context.run, context.plan, context.dataset
     held_out, rows = evaluated_splits[-1].predictions, dataset.splits[evaluated_splits[-1].predictions.split]
     chosen = image_selection.select_with_worst(held_out, decisions, thumbnails.MAX_THUMBNAILS)
-    images = image_source.take(rows[chosen])  # uint8 [k, C, H, W]
+    images = image_source.take(rows[chosen])  # [k, C, H, W]
     aspects = dataset.aspect_ratios(rows[chosen], plan.image)
-    thumbnails.save_thumbnails(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
+    thumbnails.save_thumbnails(run.path, to_8_bits(images.permute(0, 2, 3, 1).numpy()), chosen, aspects)
     assert isinstance(train_state.model, ViT)
     with use_ema_weights(train_state.model, train_state.ema):
         map_inputs = {

@@ -174,7 +174,7 @@ class Guards:
         self.nonfinite_steps += 1
         self._in_a_row += 1
         self._write_bad_step(step, loss, norm, batch, logits)
-        # NaN targets only mean unknown, and uint8 images are always finite.
+        # NaN targets only mean unknown, and images of integers are always finite.
         if rows := _rows_with(torch.isinf(batch.targets.view(len(batch.targets), -1))):
             raise DataError(
                 f"{self._step_name(step)} read numbers that are not finite with {self._join_image_names(batch, rows)}. "

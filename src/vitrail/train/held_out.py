@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, Int64, Integer
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -216,7 +216,7 @@ class MapInput(NamedTuple):
 
     model: ViT
     spec: ImageSpec
-    image: UInt8[Tensor, "C H W"]
+    image: Integer[Tensor, "C H W"]
     """Preprocessed by the spec."""
 
 

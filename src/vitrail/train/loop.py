@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, Shaped, UInt8
+from jaxtyping import Float, Int, Int64, Integer, Shaped
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
@@ -231,7 +231,7 @@ ForwardLoss = Callable[[Tensor, "Tensor | None", Tensor], tuple[Tensor, Tensor]]
 class StepInput(NamedTuple):
     """One rank's part of a batch, after augmentation and mixing."""
 
-    images: UInt8[Tensor, "B C H W"]
+    images: Integer[Tensor, "B C H W"]
     patch_rows: Int[Tensor, "B n"] | None
     """The used patches of each image; None is all."""
     targets: Tensor
@@ -239,7 +239,7 @@ class StepInput(NamedTuple):
 
 
 def make_forward_loss(parallel: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
-    """The function that is differentiated, from uint8 images to the loss; compiled as one graph if the plan says so."""
+    """The function that is differentiated, from images to the loss; compiled as one graph if the plan says so."""
     dtype = DTYPES[plan.compute.precision]
 
     def forward_loss(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:

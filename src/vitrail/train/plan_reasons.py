@@ -35,6 +35,7 @@ DEFAULT_REASONS = {
     "image.channels": "as the model reads them",
     "image.low": "black, in files of 8 bits",
     "image.high": "white, in files of 8 bits",
+    "image.bit_depth": "8-bit pictures",
     "image.mean": "grey in the middle becomes 0",
     "image.std": "black and white become -1 and 1",
     "image.interpolation": "keeps edges sharper than bilinear",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..data.settings import DataSettings
 from ..data.source import Task
-from ..spec import DicomWindowMode
+from ..spec import BitDepth, DicomWindowMode
 
 FEW_IMAGES = 5000
 """Below this, a training of minutes sees each image so often that it can overfit."""
@@ -45,6 +45,8 @@ class DatasetFingerprint:
     low: float
     high: float
     range_reason: str = ""
+    bit_depth: BitDepth = 8
+    depth_reason: str = ""
     window: DicomWindowMode = "none"
     window_reason: str = ""
     task: Task = "classification"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle, resolve_model
 from ..checkpoints.load import load_checkpoint
 from ..data.augment.crops import resize_images
-from ..data.preprocess import normalize
+from ..data.preprocess import normalize, white_level
 from ..data.source import Task
 from ..errors import UsageError
 from ..evaluate.calibration import TargetScaling, read_scaling
@@ -159,7 +159,7 @@ class DistillationTeacher:
     """See `find_output_scalings`."""
 
     @torch.no_grad()
-    def predict(self, images: UInt8[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+    def predict(self, images: Integer[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
         """The teacher's outputs in the order and on the scale of the model's, float32.
 
         Args:
@@ -182,16 +182,20 @@ class DistillationTeacher:
         return (1 - self.weight) * label_loss + self.weight * teacher_loss
 
 
-def adapt_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B c h w"]:
-    """Images at another model's size and channels: grey is repeated, colour becomes luma (ITU-R BT.601)."""
+def adapt_images(images: Integer[Tensor, "B C H W"], spec: ImageSpec) -> Integer[Tensor, "B c h w"]:
+    """Images at another model's size, channels and bit depth: grey is repeated, colour becomes luma (ITU-R BT.601)."""
     if tuple(images.shape[-2:]) != spec.size:
         images = resize_images(images, spec.size, spec.interpolation, spec.antialias)
     if images.shape[1] == 1 and spec.channels == 3:
-        return images.expand(-1, 3, -1, -1)
+        images = images.expand(-1, 3, -1, -1)
     if images.shape[1] == 3 and spec.channels == 1:
         luma = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(1, 3, 1, 1)
-        return (images * luma).sum(1, keepdim=True).round().byte()
-    return images
+        images = (images * luma).sum(1, keepdim=True).round().to(images.dtype)
+    if white_level(images) == spec.white:
+        return images
+    if spec.bit_depth == 16:
+        return images.to(torch.int32) * 257
+    return (images.float() / 257).round().to(torch.uint8)
 
 
 def distillation_loss(

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from corpus.all_cases import CASES
+from corpus.writing import png16
 from exportable import pictures
 from vitrail.data.preprocess import preprocess_image
 from vitrail.serve.decode_worker import handle_request
@@ -109,3 +110,27 @@ thread.join()
         "[(413, b'the picture needs more memory than a decoding process may take; send a smaller one.'), "
         '(200, b\'{"remarks": [], "seen": [40.0, 40.0]}\')]\n'
     ), done.stderr
+
+
+DEEP = ImageSpec(height=16, width=24, channels=1, high=4095, bit_depth=16)
+
+
+def test_pictures_of_16_bits_come_through_whole():
+    film = np.random.default_rng(0).integers(0, 4096, (20, 30, 1), np.uint16)
+    reply = handle_request("picture", png16(film), DEEP, 1)
+    made = np.frombuffer(reply.pixels, np.uint16).reshape(1, 16, 24)
+    np.testing.assert_array_equal(made, preprocess_image(film, DEEP).numpy())
+    assert len(np.unique(made)) > 300
+
+
+def test_tensors_of_16_bits_are_asked_for_by_their_name():
+    images = np.random.default_rng(0).integers(0, 65536, (2, 16, 24, 1), np.uint16)
+    reply = handle_request("tensor", json.dumps(request(images, datatype="UINT16")).encode(), DEEP, 3)
+    assert reply.status == 200, reply.text
+    found = np.frombuffer(reply.pixels, np.uint16).reshape(2, 1, 16, 24)
+    np.testing.assert_array_equal(found, images.transpose(0, 3, 1, 2))
+    reply = handle_request("tensor", json.dumps(request(images)).encode(), DEEP, 3)
+    assert reply.status == 422 and "The one input is images, UINT16 [B, 16, 24, 1]" in reply.text
+    asked = request(images, datatype="UINT16", data=[65536] * images.size)
+    reply = handle_request("tensor", json.dumps(asked).encode(), DEEP, 3)
+    assert (reply.status, reply.text) == (422, "data of UINT16 must be whole numbers from 0 to 65535.")

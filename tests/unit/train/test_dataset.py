@@ -14,7 +14,7 @@ from vitrail.data.source import Source
 from vitrail.data.splits import make_folds
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
-from vitrail.train.dataset import MEMORY, Dataset, class_indices, open_dataset, resolve_data_paths
+from vitrail.train.dataset import MEMORY, Dataset, class_indices, measure_mean_std, open_dataset, resolve_data_paths
 
 
 def drawn(n: int = 20, **fields: object) -> Source:
@@ -142,3 +142,13 @@ def test_what_is_squashed_keeps_the_shape_of_its_picture_for_the_report(tmp_path
     assert found.aspect_ratios(rows, square).tolist() == [2, pytest.approx(1 / 3), 1]
     assert found.aspect_ratios(rows, dataclasses.replace(square, fit="crop")).tolist() == [1, 1, 1]
     assert found.aspect_ratios(rows, ImageSpec(height=16, width=24, channels=1, fit="pad")).tolist() == [1.5] * 3
+
+
+def test_mean_and_deviation_of_16_bits_see_a_tenth_of_a_grey_level():
+    films = np.random.default_rng(0).integers(30_000, 30_050, (20, 4, 4), dtype=np.uint16)
+    spec = ImageSpec(height=4, width=4, channels=1, high=65535, bit_depth=16)
+    found = measure_mean_std(spec, Dataset(drawn(images=films), {}).load_rows(np.arange(20), spec, 0), seed=0)
+    assert found.mean[0] == pytest.approx(films.mean() / 65535, abs=1e-6)
+    assert found.std[0] == pytest.approx(films.std() / 65535, abs=1e-6) and found.std[0] < 0.0003
+    flat = drawn(images=np.full((20, 4, 4), 7, np.uint16))
+    assert measure_mean_std(spec, Dataset(flat, {}).load_rows(np.arange(20), spec, 0), seed=0).std == (0.0001,)

@@ -302,7 +302,7 @@ def make_processor_config(spec: ImageSpec) -> dict[str, Any]:
     - pad: resize to fit inside, then a centre crop that is larger than the image, which transformers fills with black.
       It rounds the inner size down and Vitrail rounds to nearest, so one row of pixels may differ.
 
-    Stored ranges other than 0..255 belong to decoding; no processor has a field for them.
+    Stored ranges other than 0..255 (or 0..65535, in 16 bits) belong to decoding; no processor has a field for them.
     """
     height, width = spec.size
     content = make_preprocessor_config(spec)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Export(Command):
     """Write a model for other programs, after comparing its answers with what was written.
 
-    An onnx or pt2 file reads uint8 pictures [B, H, W, C] and gives calibrated probabilities and decisions; the other
-    targets are those of `vitrail convert`.
+    An onnx or pt2 file reads uint8 pictures [B, H, W, C] (uint16 where the plan keeps 16 bits) and gives calibrated
+    probabilities and decisions; the other targets are those of `vitrail convert`.
 
       vitrail export RUN --to onnx
       vitrail export RUN --to onnx --resize --out flowers.onnx

@@ -1,1 +1,1 @@
-"""Augmentation of batches of uint8 images on their device: crops, affine, colour, policies, mixup and cutmix."""
+"""Augmentation of batches of images on their device: crops, affine, colour, policies, mixup and cutmix."""

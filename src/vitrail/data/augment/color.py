@@ -1,9 +1,9 @@
-"""Separable filters (crop and resize, blur), colour and tone operations on batches of uint8 images.
+"""Separable filters (crop and resize, blur), colour and tone operations on batches of uint8 or int32 images.
 
 An image's result is the same bits in any batch, on any device, with any number of threads. For filters, weights are
 multiples of 2**-15 and grey levels integers below 256, so every sum of products is an integer below 2**24, which
 float32 holds exactly. Sums are rounded to grey levels after the columns and again after the rows, as Pillow and torch
-do for uint8.
+do for uint8. Deeper images, int32 of levels 0..65535, take float64.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float32, Float64, Int64, UInt8
+from jaxtyping import Float, Float32, Float64, Int64, Integer, Shaped
 from torch import Tensor
 
 from ...spec import Interpolation
+from ..preprocess import float_type, white_level
 from .geometry import to_device
 
 UNIT = 2.0**15
@@ -23,30 +24,32 @@ BLUR_RADIUS = 6
 
 
 def separable_filter(
-    images: UInt8[Tensor, "n C H W"], down: Float32[Tensor, "n h H"], across: Float32[Tensor, "n w W"]
-) -> UInt8[Tensor, "n C h w"]:
+    images: Integer[Tensor, "n C H W"], down: Float32[Tensor, "n h H"], across: Float32[Tensor, "n w W"]
+) -> Integer[Tensor, "n C h w"]:
     """Filter each image's columns by its `across`, then its rows by its `down`; each row of weights sums to 1.
 
     The sum of the absolute weights of a row must stay below 2, which holds for every resize and blur.
     """
     n, C, H, W = images.shape
     h, w = down.shape[1], across.shape[1]
-    rows = images.reshape(n, C * H, W).float() @ _to_integer_weights(across).transpose(1, 2)  # [n, C * H, w]
-    columns = _to_grey_levels(rows).view(n, C, H, w).transpose(2, 3).reshape(n, C * w, H)
-    mixed = _to_grey_levels(columns @ _to_integer_weights(down).transpose(1, 2))  # [n, C * w, h]
-    return mixed.view(n, C, w, h).transpose(2, 3).to(torch.uint8).contiguous()
+    dtype, white = float_type(images), white_level(images)
+    across, down = (_to_integer_weights(weights).to(dtype).transpose(1, 2) for weights in (across, down))
+    rows = images.reshape(n, C * H, W).to(dtype) @ across  # [n, C * H, w]
+    columns = _to_grey_levels(rows, white).view(n, C, H, w).transpose(2, 3).reshape(n, C * w, H)
+    mixed = _to_grey_levels(columns @ down, white)  # [n, C * w, h]
+    return mixed.view(n, C, w, h).transpose(2, 3).to(images.dtype).contiguous()
 
 
 def crop_and_resize(
-    images: UInt8[Tensor, "n C H W"], boxes: Int64[Tensor, "n 4"], size: tuple[int, int], interpolation: Interpolation
-) -> UInt8[Tensor, "n C h w"]:
+    images: Integer[Tensor, "n C H W"], boxes: Int64[Tensor, "n 4"], size: tuple[int, int], interpolation: Interpolation
+) -> Integer[Tensor, "n C h w"]:
     """Crop each image's box (top, left, height, width) and resize it, antialiased, to (height, width) pixels."""
     tops, lefts, heights, widths = boxes.unbind(1)
     down = _resize_weights(tops, heights, images.shape[2], size[0], interpolation)
     return separable_filter(images, down, _resize_weights(lefts, widths, images.shape[3], size[1], interpolation))
 
 
-def gaussian_blur(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def gaussian_blur(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Gaussian blur with a standard deviation of `amounts` pixels, above 0 and up to 2, mirrored at the edge.
 
     On a CPU by convolutions, which are faster there and give the same bits.
@@ -55,11 +58,12 @@ def gaussian_blur(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray,
     if images.device.type != "cpu":
         down = gaussian_blur_weights(amounts, H, images.device)
         return separable_filter(images, down, gaussian_blur_weights(amounts, W, images.device))
-    values = images.flatten(0, 1)[None].float()  # [1, n * C, H, W]
+    values = images.flatten(0, 1)[None].to(float_type(images))  # [1, n * C, H, W]
     for dimension, side in ((3, W), (2, H)):
         curves = to_device(_gaussian_kernels(amounts, min(BLUR_RADIUS, side - 1)), images.device) * UNIT  # [n, taps]
-        values = _convolve_1d(values, curves.repeat_interleave(images.shape[1], 0), dimension)
-    return values.view(images.shape).to(torch.uint8)
+        curves = curves.to(values.dtype).repeat_interleave(images.shape[1], 0)
+        values = _to_grey_levels(_convolve_1d(values, curves, dimension), white_level(images))
+    return values.view(images.shape).to(images.dtype)
 
 
 def gaussian_blur_weights(
@@ -100,13 +104,13 @@ def _gaussian_kernels(sigmas: Float64[np.ndarray, " n"], radius: int) -> Float64
 
 
 def _convolve_1d(
-    values: Float32[Tensor, "1 channels H W"], curves: Float32[Tensor, "channels taps"], dimension: int
-) -> Float32[Tensor, "1 channels H W"]:
+    values: Float[Tensor, "1 channels H W"], curves: Float[Tensor, "channels taps"], dimension: int
+) -> Float[Tensor, "1 channels H W"]:
     """Convolve each channel with its own kernel along rows (3) or columns (2)."""
     radius = curves.shape[1] // 2
     border = (radius, radius, 0, 0) if dimension == 3 else (0, 0, radius, radius)
     kernels = curves[:, None, None, :] if dimension == 3 else curves[:, None, :, None]
-    return _to_grey_levels(F.conv2d(F.pad(values, border, mode="reflect"), kernels, groups=len(curves)))
+    return F.conv2d(F.pad(values, border, mode="reflect"), kernels, groups=len(curves))
 
 
 def _to_integer_weights(weights: Tensor) -> Tensor:
@@ -114,9 +118,9 @@ def _to_integer_weights(weights: Tensor) -> Tensor:
     return (weights * UNIT).round_()
 
 
-def _to_grey_levels(sums: Tensor) -> Tensor:
+def _to_grey_levels(sums: Tensor, white: int) -> Tensor:
     """Round sums in units of 2**-15 to grey levels, halves up."""
-    return sums.add_(UNIT / 2).mul_(1 / UNIT).floor_().clamp_(0, 255)
+    return sums.add_(UNIT / 2).mul_(1 / UNIT).floor_().clamp_(0, white)
 
 
 def _triangle_kernel(x: Tensor) -> Tensor:
@@ -131,15 +135,20 @@ def _cubic_kernel(x: Tensor, a: float = -0.5) -> Tensor:
 
 
 # -- Point operations: lookup tables of 256 entries per image or channel, made of integers or single float32 products
-# and sums, whose bits are the same in any batch. Fractions are truncated, as Pillow and torchvision do.
+# and sums, whose bits are the same in any batch. Fractions are truncated, as Pillow and torchvision do. For deeper
+# images the same is computed of every pixel: a table would have more entries than most images have pixels.
 
 
-def adjust_brightness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def adjust_brightness(
+    images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]
+) -> Integer[Tensor, "n C H W"]:
     """Brightness: levels times `amounts`."""
-    return _apply_tables(images, _clamp_to_uint8(_all_levels(images) * _per_image(amounts, images)))
+    return _map_levels(images, _levels(images) * _per_image(amounts, images))
 
 
-def adjust_contrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def adjust_contrast(
+    images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]
+) -> Integer[Tensor, "n C H W"]:
     """Contrast: 0 gives the image's mean grey, 1 the image, 2 twice the distance from the mean grey.
 
     The mean is that of the grey image; with any number of channels but three, that of all values.
@@ -148,38 +157,44 @@ def adjust_contrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarra
     total = values.sum(dim=(1, 2, 3), dtype=torch.int64)  # integer, so that the order of summation does not matter
     mean = (total.float() / values[0].numel())[:, None, None]
     amount = _per_image(amounts, images)
-    return _apply_tables(images, _clamp_to_uint8(_all_levels(images) * amount + mean * (1 - amount)))
+    return _map_levels(images, _levels(images) * amount + mean * (1 - amount))
 
 
-def posterize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def posterize(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Posterise: keep the first `amounts` bits (0..8) of every level."""
-    masks = 256 - 2 ** (8 - amounts.astype(np.int64))
-    return images & to_device(masks.astype(np.uint8), images.device)[:, None, None, None]
+    count = white_level(images) + 1
+    masks = count - (count >> amounts.astype(np.int64))
+    return images & to_device(masks, images.device).to(images.dtype)[:, None, None, None]
 
 
-def solarize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Solarise: invert levels of at least `amounts`."""
-    levels = _all_levels(images)
-    inverted = torch.where(levels >= _per_image(amounts, images), 255 - levels, levels)
-    return _apply_tables(images, inverted.to(torch.uint8))
+def solarize(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
+    """Solarise: invert levels of at least `amounts`, counted to 255 for every depth."""
+    levels, white = _levels(images), white_level(images)
+    least = _per_image(amounts * (white / 255), images)
+    return _map_levels(images, torch.where(levels >= least, white - levels, levels))
 
 
-def invert(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def invert(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Invert every level; the amount is ignored."""
-    return ~images
+    return white_level(images) - images
 
 
-def autocontrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Autocontrast: stretch each channel so that its darkest pixel is 0 and its brightest 255; a flat channel stays."""
-    flat = images.flatten(2)
+def autocontrast(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
+    """Autocontrast: stretch each channel from its darkest pixel, 0, to its brightest, white; a flat channel stays."""
+    flat, white = images.flatten(2), white_level(images)
     low, high = flat.amin(2, keepdim=True).int(), flat.amax(2, keepdim=True).int()  # [n, C, 1]
-    levels = torch.arange(256, device=images.device)
-    stretched = ((levels - low) * 255).div((high - low).clamp(min=1), rounding_mode="floor").clamp(0, 255)
-    return _apply_tables(images, torch.where(high > low, stretched, levels).to(torch.uint8))
+    levels = _levels(images).long()
+    stretched = ((levels - low) * white).div((high - low).clamp(min=1), rounding_mode="floor")
+    return _map_levels(images, torch.where(high > low, stretched, levels))
 
 
-def equalize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Histogram equalisation of each channel, by Pillow's integer formula."""
+def equalize(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
+    """Histogram equalisation of each channel, by Pillow's integer formula; of deeper images by ranks.
+
+    Pillow's formula would leave an image with fewer pixels than levels as it is.
+    """
+    if images.dtype != torch.uint8:
+        return _equalize_by_rank(images)
     flat = images.flatten(2).long()  # [n, C, H * W]
     counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.int64, device=images.device)
     counts.scatter_add_(2, flat, torch.ones_like(flat[:1, :1, :1]).expand_as(flat))
@@ -188,66 +203,80 @@ def equalize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"
     step = (flat.shape[2] - brightest).div(255, rounding_mode="floor")  # [n, C, 1]
     spread = (below + step // 2).div(step.clamp(min=1), rounding_mode="floor").clamp(max=255)
     table = torch.where(step > 0, spread, torch.arange(256, device=images.device))
-    return _apply_tables(images, table.to(torch.uint8))
+    return _map_levels(images, table)
 
 
-def rgb_to_grayscale(images: UInt8[Tensor, "n 3 H W"]) -> UInt8[Tensor, "n 1 H W"]:
+def _equalize_by_rank(images: Integer[Tensor, "n C H W"]) -> Integer[Tensor, "n C H W"]:
+    """Each level becomes the fraction of darker pixels, from 0 to white; a flat channel stays."""
+    flat, white = images.flatten(2), white_level(images)
+    below = torch.searchsorted(flat.sort(2).values, flat)  # [n, C, H * W] pixels that are darker
+    most = below.amax(2, keepdim=True)
+    spread = (below * white + most // 2).div(most.clamp(min=1), rounding_mode="floor")
+    return _map_levels(images, torch.where(most > 0, spread, flat))
+
+
+def rgb_to_grayscale(images: Integer[Tensor, "n 3 H W"]) -> Integer[Tensor, "n 1 H W"]:
     """Luma 0.299 red + 0.587 green + 0.114 blue, in 16-bit fixed point, rounded, as in Pillow."""
-    red, green, blue = images.to(torch.int32).unbind(1)
+    red, green, blue = images.to(torch.int32 if images.dtype == torch.uint8 else torch.int64).unbind(1)
     weighted = red * 19595 + green * 38470 + blue * 7471 + 0x8000
-    return (weighted >> 16).to(torch.uint8)[:, None]
+    return (weighted >> 16).to(images.dtype)[:, None]
 
 
-def _all_levels(images: Tensor) -> Tensor:
-    return torch.arange(256, device=images.device, dtype=torch.float32)
+def _levels(images: Tensor) -> Tensor:
+    """All levels [256] that an image of 8 bits can have; the pixels [n, C, H * W] of deeper images."""
+    if images.dtype == torch.uint8:
+        return torch.arange(256, device=images.device, dtype=torch.float32)
+    return images.flatten(2).float()
 
 
 def _per_image(amounts: np.ndarray, images: Tensor) -> Tensor:
     return to_device(amounts, images.device)[:, None, None]
 
 
-def _clamp_to_uint8(values: Tensor) -> Tensor:
-    return values.clamp_(0, 255).to(torch.uint8)
-
-
-def _apply_tables(images: UInt8[Tensor, "n C H W"], tables: UInt8[Tensor, "n c 256"]) -> UInt8[Tensor, "n C H W"]:
-    """Look up every level in its image's table; one table serves all channels, or each has its own."""
+def _map_levels(images: Integer[Tensor, "n C H W"], values: Shaped[Tensor, "n c levels"]) -> Integer[Tensor, "n C H W"]:
+    """The images with the value of each of `_levels`, truncated; one table serves all channels, or each has its own."""
     n, C, H, W = images.shape
-    tables = tables.expand(n, C, 256)
-    return tables.gather(2, images.reshape(n, C, H * W).long()).view(n, C, H, W)
+    values = values.clamp_(0, white_level(images)).to(images.dtype)
+    if images.dtype == torch.uint8:
+        values = values.expand(n, C, 256).gather(2, images.reshape(n, C, H * W).long())
+    return values.view(n, C, H, W)
 
 
 # -- Operations on a pixel's channels or neighbours: saturation, grey, sharpness.
 
 
-def adjust_saturation(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def adjust_saturation(
+    images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]
+) -> Integer[Tensor, "n C H W"]:
     """Saturation: 0 is grey, 1 the image, 2 twice as far from grey. Images without three channels stay."""
     if images.shape[1] != 3:
         return images
     amount = to_device(amounts, images.device)[:, None, None, None]
     blended = images.float().mul_(amount).add_(rgb_to_grayscale(images) * (1 - amount))
-    return blended.clamp_(0, 255).to(torch.uint8)
+    return blended.clamp_(0, white_level(images)).to(images.dtype)
 
 
-def to_grayscale(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def to_grayscale(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Replace all three channels by grey; the amount is ignored. Images without three channels stay."""
     return rgb_to_grayscale(images).expand_as(images) if images.shape[1] == 3 else images
 
 
-def adjust_sharpness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def adjust_sharpness(
+    images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]
+) -> Integer[Tensor, "n C H W"]:
     """Sharpness: 0 is smoothed, 1 the image, 2 twice as far from the smoothed one; the outermost pixels stay.
 
     The smoothing filter is the mean of a 3 x 3 neighbourhood whose centre counts five times, as in Pillow.
     """
     if min(images.shape[-2:]) < 3:
         return images
-    whole = images.to(torch.int16)
+    whole = images.to(torch.int16 if images.dtype == torch.uint8 else torch.int32)
     rows = whole[..., :-2] + whole[..., 1:-1] + whole[..., 2:]
-    around = rows[..., :-2, :] + rows[..., 1:-1, :] + rows[..., 2:, :]  # at most 9 * 255
+    around = rows[..., :-2, :] + rows[..., 1:-1, :] + rows[..., 2:, :]  # at most 9 * white
     inner = whole[..., 1:-1, 1:-1]
     soft = ((around + 4 * inner).float() / 13).round_()  # an integer over 13 is never a half
     amount = to_device(amounts, images.device)[:, None, None, None]
-    changed = inner.float().add_((soft - inner) * (1 - amount)).clamp_(0, 255).to(torch.uint8)
+    changed = inner.float().add_((soft - inner) * (1 - amount)).clamp_(0, white_level(images)).to(images.dtype)
     result = images.clone()
     result[..., 1:-1, 1:-1] = changed
     return result

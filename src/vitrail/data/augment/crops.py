@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
 from ...errors import UsageError
@@ -19,12 +19,12 @@ from .geometry import arange_batch, gather_pixels, to_device
 
 
 def crop_and_flip(
-    images: UInt8[Tensor, "B C H W"],
+    images: Integer[Tensor, "B C H W"],
     keys: Float64[np.ndarray, "B draws"],
     padding: int,
     flip: bool,
     flip_vertical: bool = False,
-) -> UInt8[Tensor, "B C H W"]:
+) -> Integer[Tensor, "B C H W"]:
     """Shift every image by up to `padding` pixels in each direction and flip half of them.
 
     Equals padding by edge pixels, a random crop of the original size, and a random flip. Keys lie in [0, 1): flip left
@@ -47,12 +47,12 @@ def crop_and_flip(
 
 
 def resized_crop(
-    images: UInt8[Tensor, "B C H W"],
+    images: Integer[Tensor, "B C H W"],
     boxes: Int64[np.ndarray, "B 4"],
     size: tuple[int, int],
     interpolation: Interpolation = "bicubic",
     antialias: bool = True,
-) -> UInt8[Tensor, "B C h w"]:
+) -> Integer[Tensor, "B C h w"]:
     """Crop each image's box (top, left, height, width) and resize all crops to one size (height, width).
 
     Antialiased where a box is larger than the size, if `antialias` is set. On a CPU each image goes through
@@ -78,9 +78,9 @@ def resized_crop(
 
 
 def resize_images(
-    images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
-) -> UInt8[Tensor, "B C h w"]:
-    """Resize whole images to (height, width) on any device: torch resizes uint8 on a CPU only."""
+    images: Integer[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
+) -> Integer[Tensor, "B C h w"]:
+    """Resize whole images to (height, width) on any device: torch resizes whole numbers on a CPU only."""
     if images.device.type == "cpu":
         return resize_batch(images, size, interpolation, antialias)
     whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))

@@ -11,35 +11,35 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
 
-def shear_x(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def shear_x(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Shear rows to the left by `amounts` pixels per row; the top edge stays."""
     H = images.shape[-2]
     one, zero = np.ones_like(amounts), np.zeros_like(amounts)
     return affine_transform(images, np.stack([one, amounts, amounts * H / 2, zero, one, zero], axis=1))
 
 
-def shear_y(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def shear_y(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Shear columns upwards by `amounts` pixels per column; the left edge stays."""
     W = images.shape[-1]
     one, zero = np.ones_like(amounts), np.zeros_like(amounts)
     return affine_transform(images, np.stack([one, zero, zero, amounts, one, amounts * W / 2], axis=1))
 
 
-def translate_x(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def translate_x(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Translate to the right by `amounts` pixels, truncated."""
     return _translate(images, np.zeros_like(amounts), amounts)
 
 
-def translate_y(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def translate_y(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Translate down by `amounts` pixels, truncated."""
     return _translate(images, amounts, np.zeros_like(amounts))
 
 
-def rotate(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+def rotate(images: Integer[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> Integer[Tensor, "n C H W"]:
     """Rotate counter-clockwise about the centre by `amounts` degrees."""
     cosines, sines = np.cos(np.radians(amounts)), np.sin(np.radians(amounts))
     zero = np.zeros_like(amounts)
@@ -47,8 +47,8 @@ def rotate(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"])
 
 
 def _translate(
-    images: UInt8[Tensor, "n C H W"], down: Float64[np.ndarray, " n"], right: Float64[np.ndarray, " n"]
-) -> UInt8[Tensor, "n C H W"]:
+    images: Integer[Tensor, "n C H W"], down: Float64[np.ndarray, " n"], right: Float64[np.ndarray, " n"]
+) -> Integer[Tensor, "n C H W"]:
     H, W = images.shape[-2:]
     shifts = to_device(np.stack([down, right]).astype(np.int64)[..., None], images.device)  # [2, n, 1]
     return gather_pixels_or_black(
@@ -57,8 +57,10 @@ def _translate(
 
 
 def affine_transform(
-    images: UInt8[Tensor, "n C H W"], matrices: Float64[np.ndarray, "n 6"], border: Literal["zeros", "border"] = "zeros"
-) -> UInt8[Tensor, "n C H W"]:
+    images: Integer[Tensor, "n C H W"],
+    matrices: Float64[np.ndarray, "n 6"],
+    border: Literal["zeros", "border"] = "zeros",
+) -> Integer[Tensor, "n C H W"]:
     """Affine transform: output pixel (x, y) is sampled at (a x + b y + c, d x + e y + f), both from the centre.
 
     Args:
@@ -73,7 +75,7 @@ def affine_transform(
     rows = (d * x + f) + e * y
     places = torch.stack([columns * (2 / W), rows * (2 / H)], dim=-1)  # -1..1 from outer edge to outer edge
     sampled = F.grid_sample(images.float(), places, mode="bilinear", padding_mode=border, align_corners=False)
-    return sampled.round_().to(torch.uint8)
+    return sampled.round_().to(images.dtype)
 
 
 def _centered_coordinates(length: int, device: torch.device) -> Tensor:
@@ -86,8 +88,8 @@ AFFINE_DRAWS = 5
 
 
 def random_affine(
-    images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B 5"], rotate: float, scale: float, translate: float
-) -> UInt8[Tensor, "B C H W"]:
+    images: Integer[Tensor, "B C H W"], keys: Float64[np.ndarray, "B 5"], rotate: float, scale: float, translate: float
+) -> Integer[Tensor, "B C H W"]:
     """Rotate, scale and translate every image at random; outside the image the edge pixels are repeated.
 
     Keys lie in [0, 1) and choose angle, height, width, vertical and horizontal translation; 0.5 changes nothing.
@@ -113,8 +115,8 @@ def random_affine(
 
 
 def gather_pixels(
-    images: UInt8[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
-) -> UInt8[Tensor, "B C H W"]:
+    images: Integer[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
+) -> Integer[Tensor, "B C H W"]:
     """Gather the pixels at each image's rows and columns, all of which must lie inside the image."""
     B, C, H, W = images.shape
     places = rows[:, :, None] * W + columns[:, None, :]  # [B, H, W]
@@ -123,8 +125,8 @@ def gather_pixels(
 
 
 def gather_pixels_or_black(
-    images: UInt8[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
-) -> UInt8[Tensor, "B C H W"]:
+    images: Integer[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
+) -> Integer[Tensor, "B C H W"]:
     """As `gather_pixels`, but black where a row or a column is outside the image."""
     H, W = images.shape[-2:]
     inside = ((rows >= 0) & (rows < H))[:, None, :, None] & ((columns >= 0) & (columns < W))[:, None, None]

@@ -1,8 +1,8 @@
 """Mixup (Zhang et al. 2018), CutMix (Yun et al. 2019) and random erasing (Zhong et al. 2020) of a batch.
 
 Each image of a batch is mixed with the next one in the cyclic order of their keys: weight and rectangle depend on the
-image alone, the partner on the batch. Images stay uint8: mixup weights are multiples of 1/256, so that images and
-targets are mixed by exactly the same weights.
+image alone, the partner on the batch. Images stay whole levels: mixup weights are multiples of 1/256, so that images
+and targets are mixed by exactly the same weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64, Int64, Shaped, UInt8
+from jaxtyping import Float, Float64, Int64, Integer, Shaped
 from torch import Tensor
 
 from ..random_crop import CROP_DRAWS, draw_positions, first_fitting_size
@@ -21,13 +21,13 @@ MIXING_DRAWS = 5
 
 
 def apply_mixup_cutmix(
-    images: UInt8[Tensor, "B C H W"],
+    images: Integer[Tensor, "B C H W"],
     targets: Shaped[Tensor, " B *K"],
     keys: Float64[np.ndarray, "B 5"],
     mixup: float,
     cutmix: float,
     outputs: int,
-) -> tuple[UInt8[Tensor, "B C H W"], Float[Tensor, "B K"]]:
+) -> tuple[Integer[Tensor, "B C H W"], Float[Tensor, "B K"]]:
     """Mix every image with another one of the batch, and their targets by the same weights.
 
     Args:
@@ -52,7 +52,7 @@ def apply_mixup_cutmix(
         place = to_device(rows, images.device)
         weights = to_device(shares[rows] * 256, images.device).round_()[:, None, None, None]
         sums = images[place].float().mul_(weights).add_(others[place].float().mul_(256 - weights))  # exact integers
-        mixed.index_copy_(0, place, sums.add_(128).mul_(1 / 256).to(torch.uint8))
+        mixed.index_copy_(0, place, sums.add_(128).mul_(1 / 256).to(images.dtype))
     kept = np.where(is_mixup, np.rint(shares * 256) / 256, 1 - boxes[:, 2:].prod(1) / (H * W))
     share = to_device(kept, targets.device)[:, None]
     soft = F.one_hot(targets, outputs).float() if targets.ndim == 1 else targets.float()
@@ -95,8 +95,8 @@ RATIOS = (1 / 3.3, 1 / 0.3)  # width over height; torchvision counts height over
 
 
 def random_erasing(
-    images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B draws"], probability: float
-) -> UInt8[Tensor, "B C H W"]:
+    images: Integer[Tensor, "B C H W"], keys: Float64[np.ndarray, "B draws"], probability: float
+) -> Integer[Tensor, "B C H W"]:
     """Random erasing (Zhong et al. 2020): cover a rectangle of 2 to 33 % of the area with noise.
 
     Ten tries for a rectangle smaller than the image, as in torchvision's RandomErasing; an image too small for any
@@ -115,8 +115,8 @@ def random_erasing(
     boxes = np.concatenate([draw_positions(keys, size - sides), sides], axis=1)[rows]
     place = to_device(rows, images.device)
     seeds = to_device((keys[rows, CROP_DRAWS + 1] * 2.0**32).astype(np.int64), images.device)
-    noise = _hash_noise(seeds, images[0].shape)
-    covered = torch.where(boxes_to_masks(boxes, H, W, images.device), noise, images[place])
+    noise = _hash_noise(seeds, images[0].shape) >> (24 if images.dtype == torch.uint8 else 16)
+    covered = torch.where(boxes_to_masks(boxes, H, W, images.device), noise.to(images.dtype), images[place])
     return images.index_copy(0, place, covered)
 
 
@@ -129,8 +129,8 @@ def boxes_to_masks(boxes: Int64[np.ndarray, "n 4"], height: int, width: int, dev
     return within_rows[:, None, :, None] & within_columns[:, None, None, :]
 
 
-def _hash_noise(starts: Int64[Tensor, " n"], shape: torch.Size) -> UInt8[Tensor, "n C H W"]:
-    """A pseudo-random byte for every pixel, from its image's seed and its position; the same on every device.
+def _hash_noise(starts: Int64[Tensor, " n"], shape: torch.Size) -> Int64[Tensor, "n C H W"]:
+    """32 pseudo-random bits for every pixel, from its image's seed and its position; the same on every device.
 
     Source: the 32-bit mixing function "lowbias32" of C. Wellons, in 64-bit integers masked to 32 bits.
     """
@@ -138,7 +138,7 @@ def _hash_noise(starts: Int64[Tensor, " n"], shape: torch.Size) -> UInt8[Tensor,
     bits = starts[:, None, None, None] + pixels * 0x9E3779B9 & _MASK_32_BITS
     bits = (bits ^ (bits >> 16)) * 0x7FEB352D & _MASK_32_BITS
     bits = (bits ^ (bits >> 15)) * 0x846CA68B & _MASK_32_BITS
-    return ((bits ^ (bits >> 16)) >> 24).to(torch.uint8)
+    return bits ^ (bits >> 16)
 
 
 _MASK_32_BITS = 0xFFFFFFFF

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
 from . import color, geometry
@@ -70,7 +70,7 @@ class AugmentationOps:
     """Amounts in the operations' own units."""
 
 
-def apply_operations(images: UInt8[Tensor, "B C H W"], ops: AugmentationOps) -> UInt8[Tensor, "B C H W"]:
+def apply_operations(images: Integer[Tensor, "B C H W"], ops: AugmentationOps) -> Integer[Tensor, "B C H W"]:
     """Apply the operations. An image's result depends on its own pixels and operations alone."""
     for operations, amounts in zip(ops.operations.T, ops.amounts.T, strict=True):
         changed = images.clone()

@@ -23,7 +23,7 @@ from PIL import Image
 from ...errors import DataError
 from ...randomness import uniform
 from ...spec import ImageSpec
-from ..decoding.decode import convert_image, read_image
+from ..decoding.decode import convert_image, read_image, to_8_bits
 from ..decoding.decoded_image import DecodedImage
 from ..parallel import map_in_order
 from ..source import ImageInput, Source
@@ -122,7 +122,11 @@ def measure_images(
     """
     sketch = uniform(0, "sketch", 0, rows, 1)[:, 0] * len(rows) < max_sketches
     stack = source.images
-    if isinstance(stack, np.ndarray) and stack.dtype == np.uint8 and (spec.low, spec.high) == (0, 255):
+    if (
+        isinstance(stack, np.ndarray)
+        and stack.dtype == np.uint8
+        and (spec.low, spec.high, spec.bit_depth) == (0, 255, 8)
+    ):
         return _concat_stats(list(_measure_stack(stack, rows, sketch, spec, until)))
     work = ((source.images[row], wanted) for row, wanted in zip(rows.tolist(), sketch.tolist(), strict=True))
     work_in_time = takewhile(lambda _: until is None or time.monotonic() <= until, work)
@@ -145,10 +149,11 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
             return str(error)
         return str(error).removeprefix(f"{image if isinstance(image, Path) else image.name}: ")
     values = stored.values
-    grey = _to_grey_image(pixels)
+    grey = _to_grey_image(to_8_bits(pixels))
     levels = np.arange(256)
     fractions = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
     mean = float(fractions @ levels)
+    std = math.sqrt(max(0.0, float(fractions @ (levels - mean) ** 2)))
     return ImageStats(
         height=values.shape[0],
         width=values.shape[1],
@@ -159,7 +164,7 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
         is_grey=_is_grey(values),
         digest=hash_image(stored),
         mean=mean,
-        std=math.sqrt(max(0.0, float(fractions @ (levels - mean) ** 2))),
+        std=std if spec.bit_depth == 8 else float(pixels.mean(2).std() / 257),
         dark=float(fractions[: BLACK_LEVEL + 1].sum()),
         bright=float(fractions[WHITE_LEVEL:].sum()),
         sketch=_make_sketch(grey) if with_sketch and min(grey.size) >= MIN_SKETCHED_SIDE else None,

@@ -1,6 +1,7 @@
-"""Decode an image to uint8 [H, W, C]: the same for training, prediction, server and export.
+"""Decode an image to uint8 or uint16 [H, W, C]: the same for training, prediction, server and export.
 
-The value range low..high of the ImageSpec maps stored values to model input: `low` becomes 0, `high` becomes 255.
+The value range low..high of the ImageSpec maps stored values to model input: `low` becomes 0, `high` becomes white, 255
+or, at a bit depth of 16, 65535.
 Transparent images are composited on white. `parse_image` is the only place where untrusted bytes are parsed: the first
 bytes choose one of eight formats, and the size in pixels is checked from the header before anything is decoded.
 """
@@ -13,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Shaped, UInt8
+from jaxtyping import Integer, Shaped, UInt, UInt8
 from numpy.typing import NDArray
 
 from ...errors import DataError, NotAnImageError
-from ...spec import ImageSpec
+from ...spec import BitDepth, ImageSpec
 from ..source import ImageInput
 from .decoded_image import (
     ACCEPTED_FORMATS,
@@ -43,8 +44,8 @@ MAX_CLIPPED_FRACTION = 0.05  # fraction of values beyond low..high that may be c
 TRUNCATION_WORDS = ("truncated", "premature", "eof", "no more images", "cannot reshape", "less than expected")
 
 
-def decode_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
-    """Decode an image upright, with the spec's channels, scaled from low..high to 0..255.
+def decode_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt[np.ndarray, "H W C"]:
+    """Decode an image upright, with the spec's channels, scaled from low..high to 0..255 or 0..65535.
 
     Grey becomes RGB by repetition, RGB becomes grey by the luma weights of ITU-R BT.601; other channel counts must
     match. Values beyond low..high are clipped, but an image with more than 5 % of them has another value range and is
@@ -66,39 +67,43 @@ def decode_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarray
         raise DataError(f"{name}: {error}") from None
 
 
-def convert_image(stored: DecodedImage, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
+def convert_image(stored: DecodedImage, spec: ImageSpec) -> UInt[np.ndarray, "H W C"]:
     """Scale and convert one image that has been read: the second half of `decode_image`."""
     values = stored.values if stored.values.ndim == 3 else stored.values[..., None]
-    return to_bytes(values, stored.alpha, spec.channels, spec.low, spec.high)
+    return to_levels(values, stored.alpha, spec.channels, spec.low, spec.high, spec.bit_depth)
 
 
-def to_bytes(
+def to_levels(
     values: Shaped[np.ndarray, "*B H W c"],
     alpha: Shaped[np.ndarray, "*B H W"] | None,
     channels: int,
     low: float,
     high: float,
-) -> UInt8[np.ndarray, "*B H W C"]:
+    bit_depth: BitDepth = 8,
+) -> UInt[np.ndarray, "*B H W C"]:
     """Scale, composite on white, convert channels: for one image or a stack of them.
 
     Raises:
         DataError: for the first image of the stack that `decode_image` would refuse.
     """
-    scaled = _scale(values, low, high)
+    white = 2**bit_depth - 1
+    scaled = _scale(values, low, high, white)
     if alpha is not None:  # in integers, rounded to the nearest level: exact where alpha is 0 or 255
-        opacity = alpha if alpha.dtype == np.uint8 else _rescale_linear(alpha, 0, np.iinfo(alpha.dtype).max)
-        weight = opacity[..., None].astype(np.uint16)
-        scaled = ((scaled * weight + 255 * (255 - weight) + 127) // 255).astype(np.uint8)
+        opacity = alpha if alpha.dtype == scaled.dtype else _rescale_linear(alpha, 0, np.iinfo(alpha.dtype).max, white)
+        weight = opacity[..., None].astype(np.uint16 if bit_depth == 8 else np.uint32)  # white * white fits
+        scaled = ((scaled * weight + white * (white - weight) + white // 2) // white).astype(scaled.dtype)
     return _convert_channels(scaled, channels)
 
 
-def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
+def _scale(values: np.ndarray, low: float, high: float, white: int) -> np.ndarray:
     if values.dtype == np.uint8 and ((low, high) == (0, 255) or high > 255 or high <= 1):
+        return values if white == 255 else values * np.uint16(257)
+    if values.dtype == np.uint16 and (low, high, white) == (0, 65535, 65535):
         return values
     _check_values(values.reshape(-1, *values.shape[-3:]), low, high)
     if values.dtype == np.uint8:
-        return _rescale_linear(np.arange(256), low, high)[values]
-    return _rescale_linear(values, low, high)
+        return _rescale_linear(np.arange(256), low, high, white)[values]
+    return _rescale_linear(values, low, high, white)
 
 
 def _check_values(images: Shaped[np.ndarray, "B H W c"], low: float, high: float) -> None:
@@ -127,9 +132,11 @@ def _check_values(images: Shaped[np.ndarray, "B H W c"], low: float, high: float
     )
 
 
-def _rescale_linear(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    exact: NDArray[np.floating] = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
-    return np.rint((exact - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
+def _rescale_linear(values: np.ndarray, low: float, high: float, white: int) -> np.ndarray:
+    is_short = white == 255 and values.dtype.itemsize <= 2
+    exact: NDArray[np.floating] = values.astype(np.float32 if is_short else np.float64)
+    levels = np.rint((exact - low) * (white / (high - low))).clip(0, white)
+    return levels.astype(np.uint8 if white == 255 else np.uint16)
 
 
 def _convert_channels(values: np.ndarray, channels: int) -> np.ndarray:
@@ -141,9 +148,14 @@ def _convert_channels(values: np.ndarray, channels: int) -> np.ndarray:
     if have == 3 and channels == 1:
         red, green, blue = np.moveaxis(values.astype(np.uint32), -1, 0)
         grey = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16  # BT.601 in 16-bit fractions, as Pillow does
-        return grey.astype(np.uint8)[..., None]
+        return grey.astype(values.dtype)[..., None]
     hint = " Are its channels first? They must come last." if values.shape[-3] == channels else ""
     raise DataError(f"The model reads {channels} channels, the picture has {have}.{hint}")
+
+
+def to_8_bits(levels: Integer[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"]:
+    """Levels for display: the upper 8 bits, rounded; 8-bit ones are returned unchanged."""
+    return levels if levels.dtype == np.uint8 else ((levels.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
 # -- Reading: from a path or bytes to stored values.

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
+from ...data.decoding.decode import to_8_bits
 from ...data.preprocess import normalize, preprocess_image
 from ...data.source import ImageInput
 from ...errors import UsageError
@@ -171,11 +172,11 @@ def prepare_figure_inputs(
         DataError: an image cannot be read.
         UsageError: the spec's size is not a multiple of the patch.
     """
-    stack = torch.stack([preprocess_image(image, spec) for image in source_images])  # uint8 [B, C, H, W]
+    stack = torch.stack([preprocess_image(image, spec) for image in source_images])  # [B, C, H, W]
     images, patch = normalize(stack, spec), model.config.patch
     if model.config.pad:
-        images, stack = pad_to_patches(images, patch), pad_to_patches(stack.float(), patch).to(torch.uint8)
-    pixels = np.ascontiguousarray(stack.permute(0, 2, 3, 1).numpy())
+        images, stack = pad_to_patches(images, patch), pad_to_patches(stack.float(), patch).to(stack.dtype)
+    pixels = np.ascontiguousarray(to_8_bits(stack.permute(0, 2, 3, 1).numpy()))
     return FigureInputs(images, pixels, tuple(names), patch_grid_of(model, images))
 
 

@@ -280,6 +280,7 @@ def _choose_image_spec(
     why = {
         "image.low": fingerprint.range_reason,
         "image.high": fingerprint.range_reason,
+        "image.bit_depth": fingerprint.depth_reason,
         "image.window": fingerprint.window_reason,
     }
     reasons |= {name: reason for name, reason in why.items() if reason}
@@ -287,6 +288,7 @@ def _choose_image_spec(
         resize_spec(checkpoint.spec, model),
         low=fingerprint.low,
         high=fingerprint.high,
+        bit_depth=fingerprint.bit_depth,
         window=fingerprint.window,
         page=fresh.page,
         max_pixels=fresh.max_pixels,

@@ -1,9 +1,10 @@
-"""Fingerprint of the training images, which the planner reads: count, size, channels and value range."""
+"""Fingerprint of the training images, which the planner reads: count, size, channels, value range and bit depth."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from ...data.settings import DataSettings
 from ...data.source import ImageInput, Source
 from ...errors import DataError
 from ...randomness import permutation, uniform
-from ...spec import ImageSpec
+from ...spec import BitDepth, ImageSpec
 from .. import losses
 from ..dataset import Dataset
 from ..plan import Plan
@@ -33,6 +34,13 @@ VALUES_PER_IMAGE = 10_000
 PERCENTILES = (0.5, 99.5)
 IMAGE_PERCENTILES = (4.0, 96.0)
 """Percentiles of each image within the range: the decoder refuses an image with 5 % beyond black or white."""
+NARROW_FRACTION = 1 / 16
+"""Deep images that use less of their range than this get a range of their own, 1 / ROOM_FRACTION times as wide."""
+ROOM_FRACTION = 1 / 4
+DEPTH_SAMPLE = 100
+"""Images whose levels are counted to choose the bit depth."""
+KEPT_FRACTION = 0.99
+"""Fraction of the levels from which 8 bits are enough."""
 MAX_VALUE_OF_BITS = {"8": 255.0, "12": 4095.0, "16": 65535.0}
 
 
@@ -43,8 +51,9 @@ def measure_fingerprint(
     spec: ImageSpec | None = None,
     policy: str = "auto",
     choose_window: bool = True,
+    explicit_ends: Mapping[str, float] | None = None,
 ) -> DatasetFingerprint:
-    """Statistics of up to 256 training images; the value range of up to 1,000, if any is deeper than 8 bits.
+    """Statistics of up to 256 training images; range and depth of up to 1,000, if any is deeper than 8 bits.
 
     Images that cannot be read are skipped: the data check reports them.
 
@@ -52,6 +61,7 @@ def measure_fingerprint(
         spec: the explicit reading settings of files (window, page, max_pixels).
         policy: which stored values are black and white, as in `DataSettings.range`.
         choose_window: apply the window of DICOM films if each sampled one has one, whatever `spec` says.
+        explicit_ends: "low" and "high" where the plan has its own instead of those measured.
 
     Raises:
         DataError: none of the sampled images can be read.
@@ -67,7 +77,9 @@ def measure_fingerprint(
     formats = [known for _, known in readable]
     deep = any(known.depth != "uint8" for known in formats)
     images = [source.images[row] for row in order[: RANGE_SAMPLE if deep or policy == "percentile" else 0].tolist()]
-    low, high, why = _choose_value_range(images, spec, policy)
+    extents = [extent for extent in map_in_order(partial(_measure_values, spec=spec), images) if extent is not None]
+    low, high, why = _choose_value_range(extents, spec, policy)
+    bit_depth, why_depth = _choose_bit_depth(extents, **({"low": low, "high": high} | dict(explicit_ends or {})))
     return DatasetFingerprint(
         name=source.name,
         num_images=len(train),
@@ -78,6 +90,8 @@ def measure_fingerprint(
         low=low,
         high=high,
         range_reason=why,
+        bit_depth=bit_depth,
+        depth_reason=why_depth,
         window=spec.window,
         window_reason=reason,
         task=source.task,
@@ -145,11 +159,10 @@ def _has_window(image: ImageInput, page: int) -> bool:
     return isinstance(data, bytes) and dicom.has_window(data, page)
 
 
-def _choose_value_range(images: list[ImageInput], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
+def _choose_value_range(extents: list[_StoredValues], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
     """The stored values of black and white, and the reason."""
     if policy in MAX_VALUE_OF_BITS:
         return 0.0, MAX_VALUE_OF_BITS[policy], f"asked for: {policy} bits"
-    extents = [extent for extent in map_in_order(partial(_measure_values, spec=spec), images) if extent is not None]
     deep = [extent for extent in extents if extent.values.dtype != np.uint8]
     if policy == "auto" and deep and spec.window == "file":
         return 0.0, float(dicom.WHITE), "each film's own window ends there"
@@ -159,8 +172,26 @@ def _choose_value_range(images: list[ImageInput], spec: ImageSpec, policy: str) 
         return 0.0, 255.0, "8-bit pictures"
     low, high = min(extent.low for extent in deep), max(extent.high for extent in deep)
     white, why = _guess_white(low, high, all(extent.is_integer for extent in deep))
-    seen = f"{low:g} to {high:g} in {len(deep):,} deeper than 8 bits"
-    return min(low, 0.0), white, f"{why}: the pictures looked at store {seen}"
+    seen = f"the pictures looked at store {low:g} to {high:g} in {len(deep):,} deeper than 8 bits"
+    black, used = min(low, 0.0), high - low
+    if len(deep) == len(extents) and 0 < used < NARROW_FRACTION * (white - black):
+        room = used * (1 / ROOM_FRACTION - 1) / 2
+        low, high = max(low - room, black), min(high + room, white)
+        return low, high, f"{seen}, a small part of {black:g} to {white:g}: that part, with room on both sides"
+    return black, white, f"{why}: {seen}"
+
+
+def _choose_bit_depth(extents: list[_StoredValues], low: float, high: float) -> tuple[BitDepth, str]:
+    """16 if 8 bits would merge levels of the images, and the reason; an empty one for 8-bit images."""
+    deep = [extent.values for extent in extents if extent.values.dtype != np.uint8][:DEPTH_SAMPLE]
+    if not deep or not low < high:
+        return 8, ""
+    values = np.unique(np.concatenate([np.unique(values).astype(np.float64) for values in deep]))
+    levels, kept = (np.unique(np.rint((values - low) / (high - low) * white).clip(0, white)) for white in (65535, 255))
+    seen = f"{len(levels):,} levels of {len(deep):,} pictures deeper than 8 bits"
+    if len(kept) >= KEPT_FRACTION * len(levels):
+        return 8, f"8 bits keep {len(kept):,} of the {seen}"
+    return 16, f"16 bits are kept: of the {seen}, 8 bits would tell {len(kept):,} apart"
 
 
 def _measure_values(image: ImageInput, spec: ImageSpec) -> _StoredValues | None:
@@ -232,6 +263,10 @@ def fingerprint_dataset(
     explicit = {name: text for name, text in overrides.items() if name in READ_SETTINGS}
     spec: ImageSpec = config.override(Plan(), explicit).image
     choose = settings.range == "auto" and not any(name in overrides for name in RANGE_SETTINGS)
+    ends = {}
+    for name in ("low", "high"):
+        with suppress(KeyError, ValueError):  # the plan refuses a text that is no number
+            ends[name] = float(overrides[f"image.{name}"])
     return measure_fingerprint(
-        dataset.source, dataset.splits["train"], seed, spec, settings.range, choose_window=choose
+        dataset.source, dataset.splits["train"], seed, spec, settings.range, choose_window=choose, explicit_ends=ends
     )

@@ -41,7 +41,7 @@ def choose_flips(plan: Plan, image_source: ImageStore, dataset: Dataset, request
     places = _sample_places(groups, plan.seed)
     rows, groups = image_source.indices[places], groups[places]
     batches = (image_source.take(rows[start : start + CHUNK]).float() for start in range(0, len(rows), CHUNK))
-    grey = (batch.mean(1, keepdim=True) for batch in batches)  # [B, 1, H, W]
+    grey = (batch.mean(1, keepdim=True) * (255 / plan.image.white) for batch in batches)  # [B, 1, H, W]
     small = torch.cat([F.interpolate(batch, (SIDE, SIDE), mode="area")[:, 0] for batch in grey])  # [n, 16, 16]
     recipe, square, reasons = plan.recipe, plan.image.height == plan.image.width, Reasons()
     if "recipe.flip_vertical" not in request.overrides:

@@ -42,9 +42,11 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
         channels=model.channels,
         low=fingerprint.low,
         high=fingerprint.high,
+        bit_depth=fingerprint.bit_depth,
         window=fingerprint.window,
     )
     image_reasons = dict.fromkeys(("image.low", "image.high"), fingerprint.range_reason)
+    image_reasons["image.bit_depth"] = fingerprint.depth_reason
     image_reasons["image.window"] = fingerprint.window_reason
     reasons |= model_reasons | {field: reason for field, reason in image_reasons.items() if reason}
     pretrain, why_pretrain = draft_pretrain_settings(request.pretrain, request.overrides)

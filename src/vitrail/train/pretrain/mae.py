@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt8
+from jaxtyping import Float, Int, Int64, Integer, UInt8
 from torch import Generator, Tensor, nn
 
+from ...data.decoding.decode import to_8_bits
 from ...data.preprocess import normalize, preprocess_image
 from ...model.attention import TokenPositions
 from ...model.config import ViTConfig
@@ -162,16 +163,17 @@ def write_reconstructions(path: Path, autoencoder: MaskedAutoencoder, dataset: D
     split_rows = dataset.splits[split]
     rows = split_rows[permutation(plan.seed, "painted", 0, len(split_rows))[:SHOWN_IMAGES]]
     images = torch.stack([preprocess_image(dataset.source.images[row], plan.image) for row in rows.tolist()])
+    shown = torch.from_numpy(to_8_bits(images.numpy()))
     masked, painted = reconstruct_images(autoencoder, images, rows, plan)
     captions = [split, "seen", "painted"]
-    contact_sheet.draw_image_grid(path, torch.cat([images, masked, painted]), [text for text in captions for _ in rows])
+    contact_sheet.draw_image_grid(path, torch.cat([shown, masked, painted]), [text for text in captions for _ in rows])
 
 
 @torch.no_grad()
 def reconstruct_images(
-    autoencoder: MaskedAutoencoder, images: UInt8[Tensor, "B C H W"], rows: np.ndarray, plan: Plan
+    autoencoder: MaskedAutoencoder, images: Integer[Tensor, "B C H W"], rows: np.ndarray, plan: Plan
 ) -> tuple[UInt8[Tensor, "B C H W"], UInt8[Tensor, "B C H W"]]:
-    """The images with grey hidden patches, and with the decoder's reconstruction in their place.
+    """The images in 8 bits with grey hidden patches, and with the decoder's reconstruction in their place.
 
     With `norm_pix_loss` the decoder predicts normalized patches; their true mean and deviation are restored here.
     """
@@ -184,9 +186,8 @@ def reconstruct_images(
     autoencoder.eval()
     predicted = autoencoder(normalized.to(device), visible.to(device), hidden.to(device)).float().cpu()
     autoencoder.train(was_training)
-    flat, flat_bytes = (
-        patchify(pad_to_patches(each, model.patch), model.patch) for each in (normalized, images.float())
-    )
+    levels = torch.from_numpy(to_8_bits(images.numpy())).float()
+    flat, flat_bytes = (patchify(pad_to_patches(each, model.patch), model.patch) for each in (normalized, levels))
     index = hidden.unsqueeze(-1).expand(-1, -1, flat.shape[-1])  # [B, m, P]
     if plan.pretrain.norm_pix_loss:
         mean, deviation = patch_mean_std(gather_tokens(flat, hidden))

@@ -164,3 +164,46 @@ def test_a_window_that_was_asked_for_is_not_weighed(films_are_read):
 
 def test_pictures_that_are_no_films_have_no_window(tmp_path: Path):
     assert found(np.zeros((2, 3, 3), np.uint8)).window_reason == ""
+
+
+def faint(low: int = 29_950, high: int = 30_150) -> np.ndarray:
+    """Films uint16 of whole values low..high, all of which occur."""
+    return np.random.default_rng(0).integers(low, high + 1, (20, 30, 30), dtype=np.uint16)
+
+
+def test_16_bits_are_kept_where_8_would_merge_values_and_the_plan_says_how_many():
+    films = np.random.default_rng(0).integers(0, 4096, (20, 30, 30), dtype=np.uint16)
+    seen = found(films)
+    assert seen.bit_depth == 16
+    levels = len(np.unique(films))
+    assert seen.depth_reason == (
+        f"16 bits are kept: of the {levels:,} levels of 20 pictures deeper than 8 bits, 8 bits would tell 256 apart"
+    )
+    assert found(films - 1024.5).bit_depth == 16
+    assert found((films / 4095).astype(np.float32)).bit_depth == 16
+
+
+def test_8_bits_are_enough_where_deeper_types_hold_no_more():
+    grey = np.random.default_rng(0).integers(0, 256, (20, 30, 30))
+    assert found(grey.astype(np.uint8)).depth_reason == ""
+    for same in (grey.astype(np.uint16) * 257, grey.astype(np.float32) / 255, grey.astype(np.int64), grey % 17):
+        seen = found(same)
+        assert seen.bit_depth == 8 and seen.depth_reason.startswith("8 bits keep "), same.dtype
+
+
+def test_the_depth_is_chosen_for_the_range_that_was_asked_for():
+    grey = np.random.default_rng(0).integers(0, 256, (20, 30, 30)).astype(np.uint16)
+    assert found(grey).bit_depth == 8
+    assert found(grey, explicit_ends={"high": 65535.0}).bit_depth == 16
+
+
+def test_films_that_use_a_small_part_of_their_range_get_that_part_with_room():
+    seen = found(faint())
+    assert (seen.low, seen.high, seen.bit_depth) == (29_650.0, 30_450.0, 16)
+    assert seen.range_reason == (
+        "the pictures looked at store 29950 to 30150 in 20 deeper than 8 bits, a small part of 0 to 65535: that part, "
+        "with room on both sides"
+    )
+    assert (found(faint(20_000, 30_000)).low, found(faint(), policy="16").low) == (0.0, 0.0)
+    assert found([*faint(), np.zeros((30, 30), np.uint8)]).low == 0.0
+    assert found(faint(), policy="16").bit_depth == 16

@@ -36,7 +36,7 @@ FILMS = Source(
 def test_a_window_is_chosen_only_where_nobody_asked_for_a_range(monkeypatch, policy, overrides, chosen):
     asked = []
 
-    def watched(*words: object, choose_window: bool) -> DatasetFingerprint:
+    def watched(*words: object, choose_window: bool, explicit_ends: object) -> DatasetFingerprint:
         asked.append((words[3], choose_window))
         return measure_fingerprint(FILMS, np.arange(4), 0)
 
