@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+import transformers
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import Tensor, nn
 from torchvision.models.vision_transformer import VisionTransformer as TorchvisionViT
@@ -91,6 +92,16 @@ def test_a_replaced_head_of_transformers_dinov2_is_read(tmp_path: Path) -> None:
     model = Dinov2ForImageClassification(Dinov2Config(**HF))
     model.classifier = nn.Sequential(nn.Dropout(0.1), nn.Linear(2 * WIDTH, 3))
     assert gap(load(tmp_path, randomised(model).state_dict()), model) <= 1e-5
+
+
+@pytest.mark.parametrize(("family", "activation"), [("CLIP", "QuickGELU"), ("Siglip", "GELUTanh")])
+def test_a_replaced_head_of_an_image_and_text_model_is_read(family: str, activation: str, tmp_path: Path) -> None:
+    shape = {word: HF[word] for word in HF if word != "num_labels"}
+    config = getattr(transformers, f"{family}Config")(vision_config=shape, num_labels=3)
+    model = getattr(transformers, f"{family}ForImageClassification")(config)
+    model.classifier = nn.Sequential(nn.Dropout(0.1), nn.Linear(WIDTH, 3))
+    loaded = load(tmp_path, randomised(model).state_dict(), settings={"activation": activation})
+    assert gap(loaded, model) <= 1e-5
 
 
 def test_a_head_on_the_class_token_of_dinov2_is_read(tmp_path: Path) -> None:

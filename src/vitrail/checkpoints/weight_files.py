@@ -177,11 +177,11 @@ def unwrap_state_dict(
     elif not wrappers and not _ANY_NETWORK.intersection(content) and len(models) == 1:
         wrappers = models
     if wrappers:
-        chosen, others = wrappers[0], [name for name in models if name != wrappers[0]]
-        average = ", the averaged weights" if chosen in EMA_WRAPPERS else ""
-        if average or others or chosen not in WRAPPERS:
-            notes.append(f"{chosen} was read{average}" + (_choice_hint(others) if others else ""))
-        inside = content[chosen]
+        wrapper, others = wrappers[0], [name for name in models if name != wrappers[0]]
+        average = ", the averaged weights" if wrapper in EMA_WRAPPERS else ""
+        if average or others or wrapper not in WRAPPERS:
+            notes.append(f"{wrapper} was read{average}" + (_choice_hint(others) if others else ""))
+        inside = content[wrapper]
         assert isinstance(inside, Mapping)
         return unwrap_state_dict(inside, where, order, notes)
     if len(models) > 1 and not _ANY_NETWORK.intersection(models):

@@ -84,12 +84,19 @@ def test_probe_pooling_is_torchs_attention_with_a_residual_mlp():
 
 
 @pytest.mark.parametrize(
-    ("changes", "width"), [({}, 16), ({"pool": "mean"}, 16), ({"pool": "class+mean"}, 32), ({"registers": 3}, 16)]
+    ("changes", "width"),
+    [
+        ({}, 16),
+        ({"pool": "mean"}, 16),
+        ({"pool": "class+mean"}, 32),
+        ({"registers": 3}, 16),
+        ({"pool": "mean-all", "registers": 3}, 16),
+    ],
 )
-def test_pooling_takes_the_class_token_and_the_mean_of_patches_only(changes, width):
+def test_pooling_takes_the_class_token_and_the_mean_of_patches_or_of_all_tokens(changes, width):
     config = dataclasses.replace(TINY, **changes)
     x = torch.randn(2, config.tokens, 16)
-    parts = {"class": x[:, 0], "mean": x[:, config.prefix :].mean(1)}
+    parts = {"class": x[:, 0], "mean": x[:, config.prefix :].mean(1), "mean-all": x.mean(1)}
     expected = torch.cat([parts[kind] for kind in config.pool.split("+")], dim=1)
     assert config.pooled_width == width
     torch.testing.assert_close(Pooling(config)(x), expected)

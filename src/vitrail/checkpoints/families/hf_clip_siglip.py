@@ -172,6 +172,7 @@ HF_SIGLIP_LAYOUTS = (
         match="transformers",
         prefix="vision_model.",
         names_without_prefix=("classifier.{p}",),
+        head="classifier",
         prepare_export=export_siglip,
     ),
 )
@@ -264,6 +265,7 @@ HF_CLIP_LAYOUTS = tuple(
         published=frozenset(),
         prefix="vision_model.",
         names_without_prefix=("classifier.{p}", "visual_projection.weight"),
+        head="classifier",
         prepare_export=export_clip,
     )
     for classifier in (False, True)
