@@ -57,7 +57,8 @@ def parse_list(text: str) -> tuple[str, ...] | None:
         items = None
     if isinstance(items, list):
         return None if any(isinstance(item, list | dict) for item in items) else tuple(map(str, items))
-    inner, words, place = matched[2].strip(), [], 0
+    words: list[str] = []
+    inner, place = matched[2].strip(), 0
     while place < len(inner):
         item = _ITEM.match(inner, place)
         if item is None:
