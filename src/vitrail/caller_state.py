@@ -11,10 +11,10 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import IO, ParamSpec, TypeVar, cast
+from typing import IO, Any, ParamSpec, TypeVar, cast
 
 from .errors import MachineWarning
 
@@ -37,7 +37,7 @@ def isolate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
 
     @wraps(function)
     def step(*args: P.args, **kwargs: P.kwargs) -> Iterator[object]:
-        generator, end = function(*args, **kwargs), object()
+        generator, end = cast("Generator[object, None, None]", function(*args, **kwargs)), object()
         try:
             while True:
                 with isolated_state():
@@ -63,9 +63,8 @@ def isolated_state() -> Iterator[None]:
 
     with replace_missing_streams(), ExitStack() as stack:
         dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-        products = [
-            (backend, backend.fp32_precision) for backend in (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul)
-        ]
+        backends: tuple[Any, ...] = (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul)  # type: ignore[attr-defined]
+        products = [(backend, backend.fp32_precision) for backend in backends]
         gpus = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
         stack.enter_context(torch.random.fork_rng(gpus))
         stack.enter_context(torch.inference_mode(False))

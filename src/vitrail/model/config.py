@@ -370,8 +370,8 @@ def describe_oversize(config: ViTConfig) -> str:
     if config.tokens > MAX_TOKENS:
         return f"image_size and patch must make at most {MAX_TOKENS:,} tokens. Got {config.tokens:,}."
     if (count := _estimate_parameters(config)) > MAX_PARAMETERS:
-        most = f"a model may have at most {MAX_PARAMETERS:,} parameters"
-        return f"{most}. Width, depth, mlp_width and outputs make {count:,}."
+        parameters = f"a model may have at most {MAX_PARAMETERS:,} parameters"
+        return f"{parameters}. Width, depth, mlp_width and outputs make {count:,}."
     return ""
 
 
