@@ -217,8 +217,8 @@ def exact_float32() -> Iterator[None]:
     PyTorch's default is TF32 in convolutions on CUDA, and `torch.set_float32_matmul_precision` of the calling program
     reaches every product; both are given back.
     """
-    mkldnn: Any = torch.backends.mkldnn  # its stubs lack both
-    places = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, mkldnn.matmul, mkldnn.conv)
+    backends: Any = torch.backends  # whose annotations lack most of them
+    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
     changed = [(place, place.fp32_precision) for place in places if place.fp32_precision not in ("ieee", "none")]
     for place, _ in changed:
         place.fp32_precision = "ieee"
