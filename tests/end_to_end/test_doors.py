@@ -35,6 +35,7 @@ from served import reading, saved, serving
 from vitrail import ViTClassifier
 from vitrail.cli.main import main
 from vitrail.data.preprocess import preprocess_image
+from vitrail.evaluate.tables import NO_LABELS
 from vitrail.export.build import Pt2File
 from vitrail.predict import onnx_predictor
 from vitrail.predict.onnx_predictor import OnnxPredictor
@@ -90,7 +91,7 @@ def rows(records: Sequence[dict[str, Any]]) -> Told:
     names = [name for name in records[0] if name.startswith(("prob_", "value_"))]
     chances = np.array([[float(record[name]) for name in names] for record in records])
     found = [record.get("label", "") for record in records]
-    labels = [label if isinstance(label, str) else "|".join(label) for label in found]
+    labels = [label if isinstance(label, str) else "|".join(label) or NO_LABELS for label in found]
     return Told(labels, chances / max(1.0, np.abs(chances).max()), [record["abstain"] for record in records])
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -217,7 +217,7 @@ def exact_float32() -> Iterator[None]:
     PyTorch's default is TF32 in convolutions on CUDA, and `torch.set_float32_matmul_precision` of the calling program
     reaches every product; both are given back.
     """
-    backends = torch.backends
+    backends: Any = torch.backends  # whose annotations lack most of them
     places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
     changed = [(place, place.fp32_precision) for place in places if place.fp32_precision not in ("ieee", "none")]
     for place, _ in changed:
