@@ -36,7 +36,7 @@ def find_depth_issues(
 ) -> list[DataIssue]:
     """A hint on images deeper than 8 bits, and a finding if their labels hang on what 8 bits would drop.
 
-    What 8 bits drop is told by a linear classifier, left-one-out, on the mean, deviation and differences of neighbours
+    What 8 bits drop is measured by a linear classifier, leave-one-out, on mean, deviation and differences of neighbours
     of the rest below one of 256 levels; what they keep by the same measures of the level.
 
     Args:
