@@ -10,6 +10,7 @@ from vitrail.model.registry import config_from_name
 from vitrail.train.plan import Plan
 
 ablation, plans, predictions, making = (script(name) for name in ("ablation", "plans", "predictions", "making.cases"))
+minutes = script("minutes")
 
 
 def lever(name: str, seed: int, accuracy: float) -> dict[str, object]:
@@ -74,3 +75,22 @@ def test_predictions_stand_beside_what_happened():
     row = {"run": "digits", "predicted": told, "actual": {"seconds": 80.0, "memory": 600e6}}
     assert predictions.shares(row) == pytest.approx((0.8, 1.2))
     assert predictions.table([row]).splitlines()[2] == "| digits | 100 | 80 | -20% | 500 MB | 600 MB | +20% |"
+
+
+def test_minutes_taken_stand_beside_minutes_asked():
+    row = {"source": "digits", "minutes": 1.0, "load": "quiet", "seconds": 57.0, "steps": 4000, "accuracy": 0.975}
+    assert minutes.deviation(row) == pytest.approx(-0.05)
+    assert minutes.table([row]).splitlines()[2] == "| digits | quiet | 60 | 57.0 | -5.0% | 4,000 | 97.50% |"
+
+
+def test_other_processes_run_in_their_part_of_a_training_and_end_with_it(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(minutes, "BUSY", "import time; time.sleep(60)")
+    real = minutes.subprocess.Popen
+    monkeypatch.setattr(minutes.subprocess, "Popen", lambda words: begun.append(real(words)) or begun[-1])
+    monkeypatch.setattr(minutes.time, "sleep", lambda seconds: None)
+    with minutes.busy_machine(tmp_path, 0.3, (1 / 3, 2 / 3)):
+        assert not begun
+        (tmp_path / "metrics.jsonl").touch()
+        minutes.Event().wait(0.6)
+    assert len(begun) == 2 and all(one.poll() is not None for one in begun)

@@ -11,7 +11,7 @@ from .request import Reasons
 
 DEFAULT_REASONS = {
     "seed": "start of every random choice; any number does",
-    "minutes": "as asked for, ten where nothing was; 0 where steps or epochs were",
+    "minutes": "as asked for, ten where nothing was; 0 where steps, epochs or a plan were",
     "data.data_root": "the usual places of a named set; a table's own folder",
     "data.task": "the label columns tell it",
     "data.path": "found by its name and values",

@@ -13,7 +13,14 @@ from vitrail.services.train_arguments import (
     override_plan,
     parse_image_size,
 )
-from vitrail.train.plan import Plan
+from vitrail.train.plan import Plan, Recipe
+
+
+def test_other_steps_of_a_finished_plan_are_planned_from_the_beginning():
+    replanned = Plan(recipe=Recipe(steps=8, steps_history=((0, 9), (4, 8))))
+    assert override_plan(replanned, TrainArguments(steps=7)).recipe == Recipe(steps=7)
+    assert override_plan(replanned, TrainArguments(changes={"recipe.steps": "6"})).recipe == Recipe(steps=6)
+    assert override_plan(replanned, TrainArguments(seed=1)).recipe == replanned.recipe
 
 
 def test_what_is_not_asked_is_left_to_the_plan():

@@ -18,6 +18,7 @@ from vitrail.train.events import Event, FinishEvent, StepProgress
 from vitrail.train.planning import throughput
 from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import TrainRequest
+from vitrail.train.resume import Extension
 from vitrail.train.run_folder import RunFolder
 
 SECONDS = 4.0
@@ -159,3 +160,14 @@ def test_steps_that_are_changed_in_a_resumed_run_are_refused(time, tmp_path):
     run.write_plan(dataclasses.replace(plan, recipe=other), reasons)
     with pytest.raises(UsageError, match=r"recipe\.steps .* -> 999"):
         list(training.resume_run(tmp_path / "run", SOURCE))
+
+
+@pytest.mark.wide
+def test_minutes_of_an_extension_are_kept_too(time, tmp_path):
+    first = seconds_of(begin(tmp_path / "run"))
+    longer = training.resume_run(tmp_path / "run", SOURCE, Extension(minutes=SECONDS / 60))
+    assert seconds_of(longer) - first == pytest.approx(SECONDS, rel=0.07)
+    recipe = RunFolder(tmp_path / "run").read_plan().recipe
+    assert recipe.steps_history[1][0] > recipe.extended_at > 0
+    factors = [recipe.lr_factor(step) for step in range(recipe.extended_at, recipe.steps)]
+    assert factors[0] < 0.1 and factors[-1] < 0.1 and max(factors) > 0.3

@@ -52,6 +52,8 @@ def test_at_least_one_patch_is_kept():
             {"randaugment_magnitude": 27.0},
             r"recipe.randaugment_magnitude must lie in 0..10. Got 27.0. torchvision counts to 30",
         ),
+        ({"steps": 9, "steps_history": ((0, 5),)}, r"Got \[\[0, 5\]\] and recipe.steps=9. Leave it out to plan"),
+        ({"steps": 9, "steps_history": ((0, 5), (7, 9))}, r"recipe.steps_history is written by a training"),
         ({"randaugment_num_ops": 0}, r"recipe.randaugment_num_ops must be at least 1. Got 0"),
         ({"crop_scale": 1.2}, r"recipe.crop_scale must lie in 0..1. Got 1.2"),
         ({"rotate": 200}, r"recipe.rotate must lie in 0..180. Got 200"),
