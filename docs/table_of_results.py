@@ -43,8 +43,8 @@ def overrun() -> str:
     off = [row["seconds"] / (60 * minutes) - 1 for row, minutes in rows]
     return (
         "Minutes are kept by the clock: the number of steps is planned anew on the way ([plans](docs/plans.md)). Rows "
-        f"of Fashion-MNIST are\nfrom {min(off):+.0%} to {max(off):+.0%} of what was asked for. In all: with looking at the "
-        "pictures, evaluation and report. Seconds are means."
+        f"of Fashion-MNIST are\nfrom {min(off):+.0%} to {max(off):+.0%} of what was asked for. In all: with looking at "
+        "the pictures, evaluation and report. Seconds are means."
     )
 
 
