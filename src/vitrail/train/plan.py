@@ -326,7 +326,7 @@ def list_segments(steps: int, history: StepsHistory) -> tuple[StepSegment, ...]:
 
 def replan_steps(section: Replanned, step: int, steps: int) -> Replanned:
     """The section of a plan after a decision, taken when `step` steps were done, to make `steps` in all."""
-    history = section.steps_history or ((0, section.steps),)
+    history: StepsHistory = section.steps_history or ((0, section.steps),)
     return dataclasses.replace(section, steps=steps, steps_history=(*history, (step, steps)) if step else ())
 
 
