@@ -66,8 +66,8 @@ def test_a_dry_run_of_minutes_counts_them_as_it_did(fit):
 def test_what_many_steps_are_foretold_to_take_is_in_the_run_folder_with_what_comes_before(fit, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "_train_rank0", lambda *_: (event for event in ()))
     assert fit({"distill.teacher": "cnn", "distill.steps": "7"}, dry_run=False, steps=finalize.MEASURE_FROM_STEPS).cost
-    training = read_cost(tmp_path / "run")["predicted"]["training"]
-    assert training == pytest.approx(7 * 2 + 500 * 0.5, abs=0.1)  # and the evaluations
+    predicted = read_cost(tmp_path / "run")["predicted"]["training"]
+    assert predicted == pytest.approx(7 * 2 + 500 * 0.5, abs=0.1)  # and the evaluations
 
 
 def test_nothing_is_measured_before_a_few_steps(fit, monkeypatch):
