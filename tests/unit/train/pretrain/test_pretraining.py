@@ -26,8 +26,8 @@ from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
 from vitrail.train import phase
-from vitrail.train.distill import cnn_teacher
 from vitrail.train.context import TrainContext
+from vitrail.train.distill import cnn_teacher
 from vitrail.train.events import Event, Note, PlanEvent, StepProgress
 from vitrail.train.plan import Plan, PretrainSettings, ProgressiveStage
 from vitrail.train.planning import throughput
