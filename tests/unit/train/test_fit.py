@@ -347,7 +347,8 @@ def test_a_dry_run_says_what_the_run_would_take(fit, tmp_path, monkeypatch):
         throughput, "measure_throughput", lambda *words: Throughput(((ProgressiveStage(0.0, 1.0), 0.5),))
     )
     (planned,) = [event for event in fit(drawn(), dry_run=True, steps=40) if isinstance(event, PlanEvent)]
-    assert planned.cost.training == 20.0 and planned.cost.evaluation > 4 and planned.cost.memory > 50e6
+    assert planned.cost.training == pytest.approx(20.0, abs=0.1)  # and the evaluations
+    assert planned.cost.evaluation > 4 and planned.cost.memory > 50e6
     assert not (tmp_path / "run").exists()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +23,11 @@ from vitrail.model.vit import create_model
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
+from vitrail.train.context import TrainContext
 from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
 from vitrail.train.finetune import features, finetune_planner, wise_ft
 from vitrail.train.finetune.linear_probe import Candidate
+from vitrail.train.plan import Plan
 from vitrail.train.request import TrainRequest
 from vitrail.train.resume import Extension
 from vitrail.train.run_folder import RunFolder
@@ -199,7 +201,11 @@ def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the
 def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_first_checkpoint(
     fit, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(training, "run_trainer", lambda *words: iter([]))
+    def take_no_steps(context: TrainContext, *words: object) -> Generator[Event, None, Plan]:
+        yield from ()
+        return context.plan
+
+    monkeypatch.setattr(training, "run_trainer", take_no_steps)
     monkeypatch.setattr(training, "finish_run", lambda *words: iter([]))
     fit(drawn())
     monkeypatch.undo()

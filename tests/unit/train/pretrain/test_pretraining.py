@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +26,10 @@ from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
 from vitrail.train import phase
+from vitrail.train.context import TrainContext
 from vitrail.train.distill import cnn_teacher
 from vitrail.train.events import Event, Note, PlanEvent, StepProgress
-from vitrail.train.plan import PretrainSettings, ProgressiveStage
+from vitrail.train.plan import Plan, PretrainSettings, ProgressiveStage
 from vitrail.train.planning import throughput
 from vitrail.train.planning.throughput import Throughput
 from vitrail.train.pretrain import pretraining, unlabelled_images
@@ -122,9 +123,14 @@ def test_a_run_stopped_in_its_pretraining_goes_on_and_ends_with_the_same_bits(la
         assert same(run / name, tmp_path / "whole" / name)
 
 
+def take_no_steps(context: TrainContext, *words: object) -> Generator[Event, None, Plan]:
+    yield Note("stop here")
+    return context.plan
+
+
 @pytest.mark.wide
 def test_a_run_stopped_after_its_pretraining_does_not_repeat_it(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "run_trainer", lambda *words: iter([Note("stop here")]))
+    monkeypatch.setattr(training, "run_trainer", take_no_steps)
     monkeypatch.setattr(training, "finish_run", lambda *words: iter([]))
     fit(pretrain__steps=4)
     monkeypatch.undo()
@@ -336,7 +342,7 @@ def test_other_further_pictures_after_a_stop_are_told(fit, tmp_path, monkeypatch
 def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of_the_training(
     fit, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(training, "run_trainer", lambda *words: iter([]))
+    monkeypatch.setattr(training, "run_trainer", take_no_steps)
     monkeypatch.setattr(training, "finish_run", lambda *words: iter([]))
     fit(pretrain__steps=2)
     monkeypatch.undo()
