@@ -33,6 +33,7 @@ def format_model_card(
         evaluation: metrics and plots, in Markdown; empty if nothing was measured.
     """
     grid = config.grid
+    depth = ", read in 16 bits" if spec.bit_depth == 16 else ""
     answer = TASK_DESCRIPTIONS.get(task, "{n} numbers").format(n=config.outputs)
     title, use = f"that answers with {answer}", "vitrail predict PATH-OF-THIS-FOLDER picture.jpg"
     if UNLABELED_KEY in info:
@@ -56,7 +57,7 @@ tags: [vision-transformer]
 |---|---|
 | Parameters | {parameters:,} |
 | Pictures | {spec.height} x {spec.width} pixels (height x width), channels: {spec.channels}, fit: {spec.fit} |
-| Stored values | {spec.low:g} (black) to {spec.high:g} (white), read in {spec.bit_depth} bits |
+| Stored values | {spec.low:g} (black) to {spec.high:g} (white){depth} |
 | Patches | {config.patch[0]} x {config.patch[1]} pixels, {grid.rows} rows of {grid.columns} |
 | Blocks | {config.depth}, {config.width} wide, {config.heads} heads, MLP {config.mlp_width} |
 | Positions | {config.positions}, rotary {config.rotary} |

@@ -53,6 +53,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
     if spec.crop_fraction != 1:
         side = "both sides" if fit == "squash" else "the short side"
         fit += f", the middle {spec.crop_fraction:.4g} of {side}"
+    depth = " in 16 bits" if spec.bit_depth == 16 else ""
     names = model_info.classes
     classes = f": {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else ""
     lines = [
@@ -60,7 +61,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
         f"  parameters  {facts['parameters']:,}{fixed}",
         f"  pictures    {spec.height} x {spec.width} pixels (height x width), {channels}, {fit}",
         (
-            f"  values      {spec.low:g} to {spec.high:g} in {spec.bit_depth} bits; mean {_format_numbers(spec.mean)}, "
+            f"  values      {spec.low:g} to {spec.high:g}{depth}; mean {_format_numbers(spec.mean)}, "
             f"deviation {_format_numbers(spec.std)}"
         ),
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
