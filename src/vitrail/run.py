@@ -71,6 +71,7 @@ class Run:
         """The runs of the folds of a cross-validation; else empty."""
         return tuple(self._open(path) for path in cross_validation.fold_folders(self.path))
 
+    @isolate
     def with_precision(self, precision: str) -> Run:
         """This run with predictions in another number format: "float32", "bf16" or "fp16".
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from vitrail.config import override, read, read_toml, to_toml, write
+from vitrail.config.reader import MAX_FLOAT
 from vitrail.files import safetensors_file
 from vitrail.randomness import permutation, uniform
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # all but lone surrogates, which no UTF-8 file can hold
 COUNTS = st.integers(-(2**63), 2**63 - 1)
-NUMBERS = st.floats(allow_nan=False)
+NUMBERS = st.floats(-MAX_FLOAT, MAX_FLOAT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,10 +49,6 @@ class TextStream(Protocol):
         """Flush the stream."""
         ...
 
-    def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
-        ...
-
 
 class FaultTolerantStream:
     """A stream that ignores write errors, so that a closed pipe or a full disk does not stop a training.
