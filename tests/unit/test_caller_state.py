@@ -77,7 +77,7 @@ def answers(run: vitrail.Run) -> list[np.ndarray]:
     return [batches[0].probabilities, run.embed(images).vectors, np.asarray(explained)]
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("state", STATES)
 def test_training_and_answers_are_the_same_in_every_state_of_the_caller_which_is_given_back(state, run, tmp_path):
     images, labels = digits(40, classes=2)
@@ -183,6 +183,7 @@ def test_a_missing_stream_is_the_null_device(stream, gone, monkeypatch):
     assert vars(sys)[stream] is missing
 
 
+@pytest.mark.wide
 def test_a_training_without_streams_is_silent(run, tmp_path, monkeypatch):
     images, labels = digits(40, classes=2)
     monkeypatch.setattr(sys, "stderr", None)

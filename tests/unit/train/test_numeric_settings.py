@@ -85,7 +85,7 @@ def train(source, out, **changes: object) -> int:
         ("recipe.crop_padding", 2**62, 2, "recipe.crop_padding must lie in 0..65536."),
         ("compute.threads", 1000, 2, "threads must be at most "),
         ("compute.num_workers", 100_000, 2, "num_workers must be at most 256 threads. Got 100000."),
-        ("recipe.muon_lr", 1e30, 6, "answers are NaN or infinite"),
+        pytest.param("recipe.muon_lr", 1e30, 6, "answers are NaN or infinite", marks=pytest.mark.wide),
     ],
 )
 def test_a_training_with_a_number_out_of_range_ends_with_its_code_and_sentence(
@@ -107,6 +107,7 @@ def test_no_number_of_a_plan_ends_a_training_without_a_sentence(field, value, so
     assert "Something went wrong" not in capsys.readouterr().err
 
 
+@pytest.mark.wide
 def test_python_functions_refuse_such_numbers_in_the_same_words(tmp_path):
     with pytest.raises(UsageError, match=r"seed must be a whole number, below 2\^63 in size"):
         vitrail.fit(digits(24, classes=2), out=tmp_path / "run", seed=2**64, quiet=True, **QUICK)

@@ -80,6 +80,7 @@ def train(
     return time.now - began, recipe
 
 
+SLOW_CASE = "ten times as fast from the start"
 CASES = {
     "quiet": lambda gone: 1.0,
     "busy throughout": lambda gone: 2.5,
@@ -88,19 +89,22 @@ CASES = {
     "busy from the middle on": lambda gone: 2.0 if gone >= 0.5 else 1.0,
     "quiet from the middle on": lambda gone: 0.5 if gone >= 0.5 else 1.0,
     "busy in the last quarter": lambda gone: 2.0 if gone >= 0.75 else 1.0,
-    "ten times as fast from the start": lambda gone: 1 / 10,
+    SLOW_CASE: lambda gone: 1 / 10,
     "eight times as fast late": lambda gone: 1 / 8 if gone >= 0.8 else 1.0,
     "waves": lambda gone: 2.0 if int(gone * 40) % 2 else 1.0,
 }
 
 
-@pytest.mark.parametrize("stages", [STAGES, ONE], ids=["three stages", "one stage"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "stages", [pytest.param(STAGES, id="three stages"), pytest.param(ONE, id="one stage", marks=pytest.mark.wide)]
+)
+@pytest.mark.parametrize("case", [pytest.param(one, marks=[pytest.mark.wide] * (one == SLOW_CASE)) for one in CASES])
 def test_the_seconds_are_kept_to_five_percent_whatever_the_machine_does(time, case, stages):
     seconds, _ = train(time, 60.0, CASES[case], stages, evaluation=0.2)
     assert seconds == pytest.approx(60.0, rel=0.05)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("measured", [0.3, 3.0, 10.0])
 def test_a_wrong_measurement_before_the_first_step_is_mended(time, measured):
     seconds, recipe = train(time, 60.0, lambda gone: 1.0, measured=measured)
