@@ -19,7 +19,7 @@ import numpy as np
 
 from nursery import Ended, Nursery
 
-CLOCK = ("seconds", "images_per_second")
+CLOCK = ("seconds", "elapsed", "images_per_second")
 """Columns of metrics.jsonl that no two runs have in common."""
 SHORT = ("--model", "vit_mu_patch8_16", "--recipe.batch_size", "8", "--compute.threads", "1")
 EVERYTHING = (

@@ -94,7 +94,7 @@ def test_A2_dying_at_every_boundary_of_a_checkpoint_changes_no_bit(part, nursery
 def test_A4_dying_in_validation_goes_on_and_in_conclusion_redoes_only_that(part, nursery, pictures, unbroken, tmp_path):
     for number, place in enumerate(CONCLUSION[part::6]):
         run = tmp_path / f"run-{number}"
-        last = f"{place} 12" if place.startswith("evaluated") else place
+        last = f"{place} 10" if place.startswith("evaluated") else place
         died = nursery.run("train", pictures, *SHORT, *LINE, "--out", run, VITRAIL_DIE_AT=last)
         assert died.code == -signal.SIGKILL, f"{place}: nobody came by\n{died.said}"
         resumed = nursery.run("train", "--resume", run)

@@ -327,7 +327,8 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
     monkeypatch.setattr(training_dataset, "load_images", watched)
     wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
     list(training.fit(wishes, dataclasses.replace(MACHINE, num_workers=0), tmp_path / "run", source_object=drawn()))
-    assert asked == [0] * 5, "those of the training, of its evaluations, val and test at the end, and what is familiar"
+    # Those of the training, of its evaluations, val and test at the end, what is familiar, and what bfloat16 changes.
+    assert set(asked) == {0} and len(asked) in (5, 6)
 
 
 @pytest.mark.wide
