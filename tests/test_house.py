@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scripts import script
 
 ROOT = Path(__file__).parents[1]
@@ -101,6 +103,7 @@ def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
         yield from ((path, node) for node in ast.walk(tree_of(path)) if isinstance(node, kinds))
 
 
+@pytest.mark.wide
 def test_every_public_name_is_there_and_documented():
     import vitrail
 
