@@ -62,19 +62,24 @@ def main() -> None:
     if not dry and not torch.cuda.is_available():
         raise SystemExit("There is no GPU that torch can use here. --dry-run tries the code without one.")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = []
+    rows: list[dict[str, object]] = []
     for row in measure_all(device, dry):
         rows.append(row)
         print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        if not dry:
+            write(rows)
     if not dry:
-        name = torch.cuda.get_device_name().lower().replace(" ", "-")
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"gpu-{name}.json"
         for line in verdicts(rows):
             print(line)
-        facts = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
-        path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        print(f"written to {path}")
+
+
+def write(rows: list[dict[str, object]]) -> None:
+    """What is measured so far: a machine that is lent can be taken back at any time."""
+    RESULTS.mkdir(exist_ok=True)
+    name = torch.cuda.get_device_name()
+    facts = {"gpu": name, "torch": torch.__version__, "rows": rows}
+    path = RESULTS / f"gpu-{name.lower().replace(' ', '-')}.json"
+    path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def measure_all(device: str, dry: bool) -> Iterator[dict[str, object]]:
