@@ -637,6 +637,16 @@ def read_track_settings(overrides: Mapping[str, str]) -> TrackSettings:
     return config.override(Plan(), {name: text for name, text in overrides.items() if name.startswith("track.")}).track
 
 
-def suggest_batch_size(count: int) -> int:
-    """Default batch size for a number of training images: about a twelfth, a power of two of 16 to 128."""
-    return min(128, max(16, 2 ** round(math.log2(max(count, 1) / 12))))
+def suggest_batch_size(count: int, device: str = "cpu") -> int:
+    """Default batch size for a number of training images: about a twelfth, a power of two of 16 to 128.
+
+    On a GPU about a hundredth where that is more, up to 512: there a step of a small model takes the time of its kernel
+    launches, whatever the batch (H100, EXPERIMENTS.md).
+    """
+    size = min(128, max(16, _power_of_two(count / 12)))
+    return size if device == "cpu" else max(size, min(512, _power_of_two(count / 100)))
+
+
+def _power_of_two(number: float) -> int:
+    """The nearest one, from 1 on."""
+    return int(2 ** round(math.log2(max(number, 1))))

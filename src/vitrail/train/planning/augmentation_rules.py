@@ -85,7 +85,7 @@ def draft_recipe(
     if few and fingerprint.task == "classification":
         reasons["recipe.label_smoothing"] = "few pictures: kept with the missing patches on digits"
     recipe = Recipe(
-        batch_size=suggest_batch_size(fingerprint.num_images),
+        batch_size=suggest_batch_size(fingerprint.num_images, device),
         patch_keep_rate=0.6 if few else 0.5,
         patch_keep_until=0.9 if few else 0.7,
         progressive_size=PROGRESSIVE_SIZE if early else 1.0,

@@ -67,6 +67,18 @@ def test_more_pictures_never_make_a_batch_smaller():
     assert batches == sorted(batches)
 
 
+def test_a_gpu_takes_larger_batches_of_many_pictures_only():
+    gpu = dataclasses.replace(MACHINE, device="cuda")
+    sizes = {
+        count: tuple(
+            draft_plan(dataclasses.replace(CLOTHES, num_images=count), wishes(), machine)[0].recipe.batch_size
+            for machine in (MACHINE, gpu)
+        )
+        for count in (100, 1_258, 20_000, 54_000, 10**6)
+    }
+    assert sizes == {100: (16, 16), 1_258: (128, 128), 20_000: (128, 256), 54_000: (128, 512), 10**6: (128, 512)}
+
+
 @pytest.mark.parametrize("text", ["0.5", "1"])
 def test_a_resized_crop_leaves_no_shift_unless_it_was_asked_for(text):
     plan, reasons = drafted(overrides={"recipe.crop_scale": text})
