@@ -63,10 +63,9 @@ def isolated_state() -> Iterator[None]:
 
     with replace_missing_streams(), ExitStack() as stack:
         dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-        backends: tuple[Any, ...] = (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul)  # type: ignore[attr-defined]
-        products = [(backend, backend.fp32_precision) for backend in backends]
         gpus = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
         stack.enter_context(torch.random.fork_rng(gpus))
+        stack.enter_context(exact_float32())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda", "mps"):
@@ -78,18 +77,33 @@ def isolated_state() -> Iterator[None]:
             stack.enter_context(torch.device("cpu"))
         try:
             torch.set_default_dtype(torch.float32)
-            for backend, precision in products:
-                if precision not in ("none", "ieee"):
-                    backend.fp32_precision = "ieee"
             _restore_own_threads()
             yield
         finally:
             torch.set_default_dtype(dtype)
-            for backend, precision in products:
-                if backend.fp32_precision != precision:
-                    backend.fp32_precision = precision
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
+
+
+@contextmanager
+def exact_float32() -> Iterator[None]:
+    """Within this block float32 products and convolutions are computed in float32, and not in TF32 or bfloat16.
+
+    PyTorch's default is TF32 in convolutions on CUDA, and `torch.set_float32_matmul_precision` of the calling program
+    reaches every product; both are restored.
+    """
+    import torch
+
+    backends: Any = torch.backends  # whose annotations lack most of them
+    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    changed = [(place, place.fp32_precision) for place in places if place.fp32_precision not in ("ieee", "none")]
+    for place, _ in changed:
+        place.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for place, before in changed:
+            place.fp32_precision = before
 
 
 def _is_within_autocast() -> bool:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from ..caller_state import exact_float32
 from ..data.loader import ImageStore
 from ..data.preprocess import normalize
 from ..data.source import Task
@@ -208,25 +209,6 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     from scipy.special import expit
 
     return np.asarray(expit(logits.astype(np.float64))).astype(np.float32)
-
-
-@contextmanager
-def exact_float32() -> Iterator[None]:
-    """Compute float32 products and convolutions in float32, and not in TF32 or bfloat16 inside.
-
-    PyTorch's default is TF32 in convolutions on CUDA, and `torch.set_float32_matmul_precision` of the calling program
-    reaches every product; both are given back.
-    """
-    backends: Any = torch.backends  # whose annotations lack most of them
-    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
-    changed = [(place, place.fp32_precision) for place in places if place.fp32_precision not in ("ieee", "none")]
-    for place, _ in changed:
-        place.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        for place, before in changed:
-            place.fp32_precision = before
 
 
 @contextmanager

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, Int, Int64, Integer
 from torch import Tensor
 
-from ..caller_state import isolate
+from ..caller_state import exact_float32, isolate
 from ..data.parallel import prepare_batches
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
-from ..evaluate.inference import DEFAULT_SETTINGS, DTYPES, InferenceSettings, exact_float32, inference_mode
+from ..evaluate.inference import DEFAULT_SETTINGS, DTYPES, InferenceSettings, inference_mode
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .predictor import Predictor

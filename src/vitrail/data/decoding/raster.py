@@ -39,6 +39,9 @@ from .decoded_image import (
 
 PNG = "PNG"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
+IOS_HINT = (
+    "take the picture from before it was built into an app, or convert it on a Mac: sips -s format jpeg FILE --out NEW"
+)
 PIXEL_CHUNKS = {b"IHDR", b"PLTE", b"tRNS", b"IDAT"}
 TEXT_CHUNKS = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}
 RAW_PROFILE = (b"Raw profile type exif", b"Raw profile type APP1", b"Raw profile type xmp")
@@ -66,6 +69,10 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
     """Parse a PNG file: grey, RGB or palette of 1 to 16 bits, with transparency; of an animation the default image."""
     if len(data) < 33:
         raise truncated_error(PNG, len(data))
+    if data[12:16] == b"CgBI":
+        raise DataError(
+            f"is a PNG as Xcode writes it into iOS apps (CgBI), which other programs cannot read; {IOS_HINT}."
+        )
     if data[12:16] != b"IHDR":
         raise damaged_error(PNG, "it does not begin with its header")
     width, height, depth, colour = struct.unpack_from(">IIBB", data, 16)

@@ -102,3 +102,9 @@ def test_interlaced_pictures_and_those_of_one_colour_are_whole():
 
 
 INTERLACED = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+
+
+def test_a_png_of_an_ios_app_is_named_and_not_called_damaged():
+    data = png(4, 4, 8, 0, b"\0\1\2\3\4" * 4)
+    with pytest.raises(DataError, match=r"as Xcode writes it into iOS apps \(CgBI\)"):
+        opened(data[:8] + chunk(b"CgBI", bytes(4)) + data[8:])
