@@ -51,6 +51,13 @@ def page(results: Path) -> str:
             "",
         ),
         (
+            "Minutes asked for, and taken",
+            "minutes.py",
+            "minutes.json",
+            written_tables(results, "minutes.md"),
+            "Two other processes keep both cores busy throughout, or in a third of the minutes.",
+        ),
+        (
             "What a dry run promises, and what the run takes",
             "predictions.py",
             "predictions.json",
