@@ -88,7 +88,7 @@ TEXT_MASKS = (
 )
 MASKED_KEYS = {
     # Seconds and memory, measured.
-    "seconds", "took", "memory", "actual", "predicted", "images_per_second", "speedup",
+    "seconds", "elapsed", "took", "memory", "actual", "predicted", "images_per_second", "speedup",
     # Versions and hardware.
     "versions", "vitrail", "torch", "platform", "cpu", "python",
 }  # fmt: skip
