@@ -52,7 +52,14 @@ KINDS = {
         TINY, positions="none", rotary="mixed", post_norm=True, token_norm=True, registers=1, mlp="gated", mlp_norm=True
     ),
     "rotary of a reference grid, probe": dataclasses.replace(
-        TINY, rotary="pe", rotary_grid=(6, 6), pre_norm=True, pool="attention", pool_heads=1, pool_mlp_width=20
+        TINY,
+        rotary="pe",
+        rotary_grid=(6, 6),
+        rotary_prefix=True,
+        pre_norm=True,
+        pool="attention",
+        pool_heads=1,
+        pool_mlp_width=20,
     ),
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import UsageError
+from .families.vit_pytorch import describe_other_class
 from .identify import is_glob, list_candidates, matches_layout
 from .layouts import IgnoreRule, Layout, PartsRule, Rule, has_prefix
 from .validate import compile_pattern
@@ -173,6 +174,8 @@ def describe_other_design(names: Collection[str], foreign: Mapping[str, Any]) ->
     architecture = foreign.get("architecture")
     if isinstance(architecture, str) and not architecture.startswith(PLAIN_TIMM_NAMES):
         return f"config.json says that the model is a {architecture[:80]}, which is not a plain Vision Transformer."
+    if other := describe_other_class(names):
+        return other
     encoder = [name for name in names if HEAD_NAMES.isdisjoint(name.split("."))]
     for pattern, what in OTHER_DESIGNS:
         if example := next((name for name in encoder if fnmatchcase(name, pattern)), None):

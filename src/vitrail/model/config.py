@@ -94,6 +94,8 @@ class ViTConfig:
     """Base of the frequencies of eva02, rope-vit and pe; 10000, 100 and 10000 unless given."""
     rotary_grid: tuple[int, int] | None = None
     """Rows and columns of patches to which these three scale the places of any other grid; None for no scaling."""
+    rotary_prefix: bool = False
+    """Rotate the tokens before the patches too, by learned angles (MLCD's class token, the registers of ViT-5)."""
     relative: int = 0
     """Relative row and column tables on keys and values (Shaw et al. 2018), clipped at this distance; 0 for none."""
     relative_bias: bool = False
@@ -300,6 +302,11 @@ class ViTConfig:
         if self.rotary not in BASED_ROTARY and (self.rotary_base, self.rotary_grid) != (None, None):
             raise UsageError(
                 f'rotary_base and rotary_grid need rotary="eva02", "rope-vit" or "pe". Got rotary="{self.rotary}".'
+            )
+        if self.rotary_prefix and (self.rotary in ("none", "mixed") or not self.prefix):
+            raise UsageError(
+                "rotary_prefix=true needs rotary positions other than mixed, and tokens before the patches. Got "
+                f'rotary="{self.rotary}" and {self.describe_prefix or "no such tokens"}.'
             )
         if self.relative_bias and (self.relative or self.prefix > self.class_token):
             raise UsageError(

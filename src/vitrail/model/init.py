@@ -67,7 +67,7 @@ def _fill_parameter(name: str, parameter: Tensor, config: ViTConfig, scheme: Ini
         case "scale1" | "scale2":
             assert config.layer_scale is not None
             parameter.fill_(config.layer_scale)
-        case "qv_bias":
+        case "qv_bias" | "prefix_angles":
             parameter.zero_()
         case "frequencies":
             parameter.copy_(mixed_frequencies(config.heads, config.head_dim, generator))

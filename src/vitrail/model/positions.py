@@ -145,7 +145,8 @@ class RotaryTables(NamedTuple):
 
 
 class Rotary(nn.Module):
-    """Makes the tables for a grid. It has no parameters; prefix tokens have angle 0.
+    """Makes the tables for a grid. Prefix tokens have angle 0, or with `rotary_prefix` learned angles, the only
+    parameters.
 
     `axial` (ours): the first half of the pairs follows rows, the second columns, places count from 0, frequencies
     100^(-4i/d), i = 0 .. d/4-1, and number k is paired with number k + d/2.
@@ -174,6 +175,8 @@ class Rotary(nn.Module):
         self.base = config.rotary_base or BASED_ROTARY.get(config.rotary)
         self.reference = None if config.rotary_grid is None else Grid(*config.rotary_grid)
         self.cache = TensorCache()
+        angles = torch.empty(config.prefix, config.head_dim // 2) if config.rotary_prefix else None
+        self.prefix_angles = None if angles is None else nn.Parameter(angles)
         if self.kind == "dinov3":
             self.register_buffer("periods", torch.empty(self.head_dim // 4))
 
@@ -187,6 +190,10 @@ class Rotary(nn.Module):
         else:
             settings = self.kind, grid, self.head_dim, self.base, self.reference
             tables = _cached_rotary_tables(*settings, self.prefix, device, dtype)  # [T, d]
+        if self.prefix_angles is not None:
+            own = _make_rotary_tables(self.prefix_angles.float(), 0, dtype, tables.interleaved)
+            cos, sin = (torch.cat([ours, all_of[self.prefix :]]) for ours, all_of in zip(own[:2], tables[:2], strict=True))
+            tables = tables._replace(cos=cos, sin=sin)
         return _select_visible(tables, self.prefix, visible)
 
     def _dinov3_tables(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:

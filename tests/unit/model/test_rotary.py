@@ -46,6 +46,25 @@ def test_the_whole_prefix_stays_unturned():
     assert tables.sin[4:].any()
 
 
+@torch.no_grad()
+def test_the_prefix_is_turned_by_its_own_angles_where_it_has_some():
+    config = dataclasses.replace(DINOV3, rotary="eva02", rotary_prefix=True)
+    part, plain = (create_model(dataclasses.replace(config, rotary_prefix=own)).rotary for own in (True, False))
+    assert part.prefix_angles.shape == (3, 4) and not part.prefix_angles.any()
+    part.prefix_angles[1, 2] = 0.5  # the first register, the pair of numbers 4 and 5
+    tables, usual = part(config.grid, torch.zeros(1)), plain(config.grid, torch.zeros(1))
+    assert tables.cos[1, 4:6].tolist() == pytest.approx([math.cos(0.5)] * 2)
+    assert tables.sin[1, 4:6].tolist() == pytest.approx([-math.sin(0.5), math.sin(0.5)])
+    assert torch.equal(tables.cos[3:], usual.cos[3:]) and tables.cos[[0, 2]].eq(1).all()
+
+
+def test_angles_of_the_prefix_need_rotary_positions_and_a_prefix():
+    with pytest.raises(UsageError, match='Got rotary="none" and the class token'):
+        dataclasses.replace(TINY, rotary_prefix=True)
+    with pytest.raises(UsageError, match='Got rotary="eva02" and no such tokens'):
+        dataclasses.replace(TINY, rotary="eva02", class_token=False, pool="mean", rotary_prefix=True)
+
+
 @pytest.mark.parametrize("kind", ["axial", "from-one", "dinov3"])
 def test_tables_have_the_format_of_what_they_turn_and_angles_are_float32(kind):
     part = create_model(dataclasses.replace(DINOV3, rotary=kind)).rotary
