@@ -309,7 +309,6 @@ CASES = {
     ),
     "aimv2 of any size": Case(
         lambda: hf.Aimv2VisionModel(hf.Aimv2VisionConfig(**VIT, use_head=False, is_native=True)), run_aimv2,
-        memory="aimv2",
     ),
     "aimv2 with text": Case(
         lambda: hf.Aimv2Model(hf.Aimv2Config(vision_config=VIT, text_config=TEXT, projection_dim=6)), run_aimv2, NATIVE,

@@ -96,7 +96,13 @@ DEIT = Layout(
 DEIT3 = Layout(
     name="deit3",
     required_names=(*DEIT_REQUIRED_NAMES, "blocks.*.gamma_[12]"),
-    forbidden_names=("blocks.*.attn.[qkv]_bias", "blocks.*.mlp.fc1_g*", "*relative_position*", "rope_embed*", "*.rope.freqs"),
+    forbidden_names=(
+        "blocks.*.attn.[qkv]_bias",
+        "blocks.*.mlp.fc1_g*",
+        "*relative_position*",
+        "rope_embed*",
+        "*.rope.freqs",
+    ),  # fmt: skip
     model_types=("timm",),
     rules=timm_eva_naflex.EVA_RULES,
     describe=partial(describe_deit, card="deit3", class_position=False),
