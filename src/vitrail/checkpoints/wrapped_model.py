@@ -14,8 +14,10 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import UsageError
-from .identify import is_glob, list_candidates, matches_layout
+from . import identify
+from .identify import is_glob, list_candidates, matches_layout, read_kinds
 from .layouts import IgnoreRule, Layout, PartsRule, Rule, has_prefix
+from .other_architectures import explain_architecture
 from .validate import compile_pattern
 
 MAX_BEGINNINGS = 16
@@ -34,6 +36,10 @@ OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
     ("*blocks.*.attn.q_proj.weight", "gates and norms inside its blocks, as EVA-02 has them"),
     ("*patch_embed.norm.weight", "a norm of its patches, as AIMv2 and PVT have it"),
     ("*stages.*", "stages of different sizes, as Hiera, PVT and other pyramids have them"),
+    ("*temporal_*", "attention over time: it reads videos"),
+    ("*text_embeddings.*", "embeddings of text, as ViLT and FLAVA have them"),
+    ("*merger.fc1.weight", "a projector to a language model, as Qwen's encoders have it"),
+    ("*embeds.pos_embed_[xy]", "positions of rows and of columns that are added"),
     ("*.lora_[AB].*", "LoRA matrices; merge them first, model.merge_and_unload()"),
     ("*flat_param", "flattened parameters of FSDP; save a full state dict (StateDictType.FULL_STATE_DICT)"),
     ("*.parametrizations.*", "parametrised weights; remove the parametrisations before saving"),
@@ -170,11 +176,24 @@ def _names_of(rule: Rule) -> tuple[str, ...]:
 
 def describe_other_design(names: Collection[str], foreign: Mapping[str, Any]) -> str:
     """What a file that no layout reads is instead, in a sentence; empty if it may be a damaged plain ViT."""
-    architecture = foreign.get("architecture")
-    if isinstance(architecture, str) and not architecture.startswith(PLAIN_TIMM_NAMES):
-        return f"config.json says that the model is a {architecture[:80]}, which is not a plain Vision Transformer."
+    kind = next(iter(read_kinds(foreign)), "")
+    if reason := explain_architecture(kind):
+        return f"{kind} is no plain Vision Transformer: {reason}."
+    found = _find_other_part(names)
+    known = {kind for layout in identify.LAYOUTS.values() for kind in layout.model_types}
+    if kind and kind not in known and not kind.startswith(PLAIN_TIMM_NAMES):
+        part = f": it has {found}" if found else ""
+        said = f"config.json says that the model is a {kind[:80]}"
+        return f"{said}, which is not a plain Vision Transformer known here{part}."
+    if found:
+        return f"{identify.UNLIKE} it has {found}."
+    return ""
+
+
+def _find_other_part(names: Collection[str]) -> str:
+    """A part that no plain ViT has, with a tensor of it; empty if there is none."""
     encoder = [name for name in names if HEAD_NAMES.isdisjoint(name.split("."))]
     for pattern, what in OTHER_DESIGNS:
         if example := next((name for name in encoder if fnmatchcase(name, pattern)), None):
-            return f"It is no plain Vision Transformer that Vitrail reads: it has {what} ({example})."
+            return f"{what} ({example})"
     return ""
