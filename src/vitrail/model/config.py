@@ -310,8 +310,8 @@ class ViTConfig:
             )
         if self.relative_bias and (self.relative or self.prefix > self.class_token):
             raise UsageError(
-                "relative_bias=true knows patches and a class token: it needs registers=0, distillation_token=false and "
-                f"relative=0. Got {self.describe_prefix or 'no tokens before the patches'}, relative={self.relative}."
+                "relative_bias=true knows patches and a class token: it needs registers=0, distillation_token=false "
+                f"and relative=0. Got {self.describe_prefix or 'no prefix tokens'}, relative={self.relative}."
             )
         if self.resample == "geometric" and self.positions in ("learned", "indexed"):
             raise UsageError('resample="geometric" is a rule for relative_bias; positions= needs another one.')

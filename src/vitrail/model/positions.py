@@ -154,10 +154,10 @@ class Rotary(nn.Module):
     frequencies 10000^(-2i/e) with e = d/2 and i = 1 .. e/2, and neighbours (2k, 2k+1) are paired.
     `dinov3`: pairs as in axial, angles 2 pi c / period, where c is a patch's centre with the whole image as -1 .. 1
     on both axes. The periods [d/4] are a buffer, because published files hold them rounded.
-    `eva02`, `rope-vit`, `pe`: neighbours are paired, frequencies base^(-4i/d), i = 0 .. d/4-1. EVA-02 has rows first and
-    places from 0, RoPE-ViT columns first, Perception Encoder columns first and places from 1. Where a `rotary_grid` is
-    given, places are multiplied by its side over that of the grid. `mixed` has tables of its own in every block, see
-    `MixedRotary`.
+    `eva02`, `rope-vit`, `pe`: neighbours are paired, frequencies base^(-4i/d), i = 0 .. d/4-1. EVA-02 has rows first
+    and places from 0, RoPE-ViT columns first, Perception Encoder columns first and places from 1. Where a
+    `rotary_grid` is given, places are multiplied by its side over that of the grid. `mixed` has tables of its own in
+    every block, see `MixedRotary`.
 
     Angles are computed in float32; the tables have the dtype of the queries and keys.
 
@@ -229,7 +229,7 @@ class MixedRotary(nn.Module):
 
 
 def mixed_frequencies(heads: int, head: int, generator: torch.Generator) -> Float[Tensor, "2 A half"]:
-    """Initial frequencies of `MixedRotary`: 10^(-4i/d) in two directions at a right angle, turned at random per head."""
+    """Initial frequencies of `MixedRotary`: 10^(-4i/d) at a right angle to each other, turned by chance per head."""
     size = 10.0 ** (-torch.arange(head // 4, device=generator.device) * 4 / head)  # [d / 4]
     turn = 2 * math.pi * torch.rand(heads, 1, generator=generator, device=generator.device)
     directions = torch.stack([turn, turn + math.pi / 2], dim=1)  # [A, 2, 1]
@@ -336,10 +336,10 @@ class RelativeBias(nn.Module):
     """Table [offsets, A] of one attention, and what it adds to the products of queries and keys, [1, A, T, T] or, where
     some patches are left out, [B, A, T, T].
 
-    The first (2h - 1)(2w - 1) rows are for the offsets between the patches of a grid [h, w]: position of the query minus
-    that of the key, rows first, from 1 - h and 1 - w. With a class token three rows follow: from the class token to a
-    patch, from a patch to it, and from it to itself. For another grid the rows of offsets are resampled: geometrically if
-    `resample` says so, else bilinearly.
+    The first (2h - 1)(2w - 1) rows are for the offsets between the patches of a grid [h, w]: position of the query
+    minus that of the key, rows first, from 1 - h and 1 - w. With a class token three rows follow: from the class token
+    to a patch, from a patch to it, and from it to itself. For another grid the rows of offsets are resampled:
+    geometrically if `resample` says so, else bilinearly.
 
     Source: Liu et al. 2021 (Swin), section 3.2; Bao et al. 2022 (BEiT) for the class token.
     """
@@ -348,7 +348,7 @@ class RelativeBias(nn.Module):
         super().__init__()
         self.grid = config.grid
         self.prefix = config.prefix
-        self.rule: Resample = "geometric" if config.resample == "geometric" else "bilinear"
+        self.rule = relative_bias_rule(config.resample)
         self.cache = TensorCache()
         self.table = nn.Parameter(torch.empty(relative_bias_rows(config), config.heads))
 
@@ -362,6 +362,11 @@ class RelativeBias(nn.Module):
             kept = torch.cat([torch.arange(self.prefix, device=kept.device).expand(len(kept), -1), kept], dim=1)
             index = index[0][kept[:, :, None], kept[:, None, :]]  # [B, T, T]
         return F.embedding(index, table).permute(0, 3, 1, 2).contiguous()
+
+
+def relative_bias_rule(resample: Resample) -> Resample:
+    """The rule by which relative biases are resampled, for the setting of a model."""
+    return "geometric" if resample == "geometric" else "bilinear"
 
 
 def relative_bias_rows(config: ViTConfig) -> int:
@@ -490,8 +495,8 @@ def _interpolation_matrix(positions: Float[Tensor, " new"], old: int, cubic: boo
 
 
 def _geometric_matrix(old: int, new: int) -> Float[Tensor, "new old"]:
-    """Linear weights between old places at a geometric distance from the middle; q is the one that spreads them over the
-    new places, from 1.01 to 1.5."""
+    """Linear weights between old places at a geometric distance from the middle; q, from 1.01 to 1.5, is the one that
+    spreads them over the new places."""
     half, low, high, q = old // 2, 1.01, 1.5, 1.5
     while high - low > 1e-6:
         q = (low + high) / 2
