@@ -29,7 +29,7 @@ CROP_MODES = {"crop": "center", "squash": "squash", "pad": "border"}
 """Our words for fitting an image into the model's size, and timm's."""
 _OPEN_CLIP_FITS = {"shortest": "crop", "squash": "squash", "longest": "pad"}
 _INTERPOLATIONS = {number: word for word, number in PILLOW_RESAMPLE.items()}
-_SHORT_SIDE_PROCESSORS = ("CLIP", "Bit")
+_SHORT_SIDE_PROCESSORS = ("CLIP", "ChineseCLIP", "Bit")
 """Prefixes of the names of transformers' processors for which a single size means the short side."""
 _SpecFields = tuple[dict[str, Any], tuple[str, ...]]
 """Fields of ImageSpec, None for those that are not given; and notes."""

@@ -31,6 +31,7 @@ from .adapt import (
     reorder_spec_channels,
 )
 from .families.timm_arguments import refuse_unknown_arguments
+from .families.timm_config import describe_published_model
 from .identify import describe_other_blocks, find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
 from .numerics import NumericsCard, find_card_for_file, load_card
@@ -91,7 +92,8 @@ class LoadOptions:
     match: Match | None = None
     """Whose numerics, if they differ: the authors' ("original"), "timm"'s or "transformers"'."""
     network: str | None = None
-    """Which of several networks in a training file, such as "encoder" of I-JEPA."""
+    """Which of several networks in a training file, such as "encoder" of I-JEPA; or, for a bare file of timm, the name
+    of its architecture, such as "vit_small_patch16_rope_224", for what no tensor shows."""
     channels_policy: str | Sequence[int] | None = None
     """How the patch projection is adapted to `channels`: see `adapt.ChannelPolicy`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -129,8 +131,13 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
         return _load_content(content, str(path), options, weight_files.read_foreign_folder(path))
     if path.is_dir() or options.layout == "bundle":
         return _load_bundle(path, options)
-    content = open_weights_file(path, options.match, options.network)
-    return _load_content(content, str(path), options, weight_files.read_folder_of_file(path))
+    folder = weight_files.read_folder_of_file(path)
+    named = {} if folder.config else describe_published_model(options.network)
+    if named:
+        note = f"read as timm's {options.network}, as network= says; pictures are prepared as for most of its weights"
+        folder = replace(folder, config=named, notes=(*folder.notes, note))
+    content = open_weights_file(path, options.match, None if named else options.network)
+    return _load_content(content, str(path), options, folder)
 
 
 def _load_content(
@@ -162,6 +169,7 @@ def _load_plain(
         refuse_unknown_arguments(folder.config)
         content.tensors = rename_replaced_head(content.tensors, family, options.outputs, content.notes)
         hints = LayoutHints(
+            layout=options.layout,
             heads=options.heads,
             image_size=options.size,
             channels=None if options.policy is not None else options.channels,

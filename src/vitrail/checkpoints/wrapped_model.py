@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from . import identify
+from .families.vit_pytorch import describe_other_class
 from .identify import is_glob, list_candidates, matches_layout, read_kinds
 from .layouts import IgnoreRule, Layout, PartsRule, Rule, has_prefix
 from .other_architectures import explain_architecture
@@ -25,16 +26,24 @@ MAX_BEGINNINGS = 16
 MAX_SHOWN = 3
 """Names that a message lists."""
 OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
-    ("*relative_position_bias_table", "relative position biases, as Swin, BEiT and relpos models have them"),
-    ("*rel_pos*", "relative positions, as SAM, MViT and relpos models have them"),
+    ("*layers.*relative_position_bias_table", "attention in windows with relative biases, as Swin has it"),
+    ("*rel_pos.mlp.*", "relative biases that a small network makes of offsets, as vit_relpos models have them"),
+    ("*rel_pos.relative_position_bias_table", "relative biases without a class token's, as relpos models have them"),
+    ("*rel_pos_[hw]", "relative positions that are multiplied with queries, as SAM and MViT have them"),
+    ("*.attn.lambda_*", "differential attention, the difference of two softmaxes, as dlittle and dwee have it"),
+    ("*blocks.[0-9]*.lambda_*", "differential attention, the difference of two softmaxes, as dpwee has it"),
+    (
+        "*blocks.*.attn.k_proj.bias",
+        "queries that share keys and values, and a LayerScale of attention alone, as Sapiens2",
+    ),
+    ("*.mlp.ffn_ln.*", "the names of BAAI's EVA-02, which are not read; timm's files of it are"),
     ("*patch_embed.backbone.*", "a convolutional network before its patches (a hybrid)"),
     ("*running_mean", "batch normalisation, as convolutional networks and hybrids have it"),
     ("*downsample.*", "stages of different sizes, as Swin and other pyramids have them"),
     ("*blocks.[0-9].proj.weight", "blocks that change their width, as Hiera and MViT have them"),
     ("*.attn.proj_l.weight", "products of attention mixed over heads, as CaiT has them"),
     ("*.attn.qk.weight", "attention mixed with positions, as ConViT has it"),
-    ("*blocks.*.attn.q_proj.weight", "gates and norms inside its blocks, as EVA-02 has them"),
-    ("*patch_embed.norm.weight", "a norm of its patches, as AIMv2 and PVT have it"),
+    ("*blocks.*.attn.gate.*", "gates behind its attention, as GenLIP has them"),
     ("*stages.*", "stages of different sizes, as Hiera, PVT and other pyramids have them"),
     ("*temporal_*", "attention over time: it reads videos"),
     ("*text_embeddings.*", "embeddings of text, as ViLT and FLAVA have them"),
@@ -49,7 +58,7 @@ OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
 """Kinds of files that no layout reads. Only names that no layout has, because every failure is compared with them."""
 HEAD_NAMES = frozenset({"head", "heads", "classifier", "mlp_head", "linear_head"})
 """Parts of names of a head, which says nothing of the design of the encoder."""
-PLAIN_TIMM_NAMES = ("vit_", "deit", "eva", "flexivit", "naflexvit", "test_vit", "aimv2", "beit3")
+PLAIN_TIMM_NAMES = ("vit_", "deit", "eva", "flexivit", "naflexvit", "test_vit", "aimv2", "beit")
 """Beginnings of timm's names of plain ViTs."""
 
 
@@ -185,8 +194,10 @@ def describe_other_design(names: Collection[str], foreign: Mapping[str, Any]) ->
         part = f": it has {found}" if found else ""
         said = f"config.json says that the model is a {kind[:80]}"
         return f"{said}, which is not a plain Vision Transformer known here{part}."
+    if other := describe_other_class(names):
+        return other
     if found:
-        return f"{identify.UNLIKE} it has {found}."
+        return f"{identify.UNLIKE} {kind if 'architecture' in foreign else 'it'} has {found}."
     return ""
 
 

@@ -67,7 +67,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",
         f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_dim}, MLP {shape.mlp_width}",
-        f"  places      positions {shape.positions}, rotary {shape.rotary}",
+        f"  places      positions {shape.positions}, rotary {shape.rotary}{', relative biases' * shape.relative_bias}",
         f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} outputs{classes}",
         "",
         "  part             parameters",

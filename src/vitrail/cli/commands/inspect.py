@@ -194,7 +194,7 @@ class Inspect(Command):
             "patch-grid.png": figures.plot_patch_grid(image, patch, cmap=self.cmap),
             f"token-{self.token}.png": figures.plot_token_strip(image, patch, self.token, self.cmap),
         }
-        if model_info.config.positions != "none" or model_info.config.rotary != "none":
+        if model_info.config.positions != "none" or model_info.config.rotary not in ("none", "mixed"):
             plots["positions.png"] = figures.plot_positions(model_info.model, self.cmap)
         for name, figure in plots.items():
             figures.save_png(figure, folder / name)
