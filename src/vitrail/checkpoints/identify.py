@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Any
 
 from ..errors import DamagedFileError, UsageError
@@ -31,9 +33,11 @@ from .families import (
     vit5,
     vit_pytorch,
 )
-from .layouts import Layout, NameRule, PartsRule, TensorDict
-from .validate import compile_pattern, nearest_name_hint
+from .layouts import IgnoreRule, Layout, PartsRule, TensorDict, find_ignore_rule
+from .validate import compile_pattern, nearest_name_hint, zero_block_number
 
+UNLIKE = "It is no plain Vision Transformer that Vitrail reads:"
+"""Beginning of a message on a file of another architecture."""
 _GLOB = re.compile(r"[*?\[]")
 FAMILIES: tuple[tuple[Layout, ...], ...] = (
     flax.BIG_VISION_LAYOUTS,
@@ -87,7 +91,8 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
 
     Raises:
         DamagedFileError: none fits, or several do. The message names the closest layout and what the file lacks.
-        UsageError: there is no layout of that name, or config.json names an unknown kind of model.
+        UsageError: there is no layout of that name, config.json names an unknown kind of model, or the file has other
+            tensors than any layout.
     """
     candidates = list_candidates(layout, foreign or {})
     fitting = [candidate for candidate in candidates if matches_layout(candidate, names)]
@@ -100,6 +105,8 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
         raise DamagedFileError(
             f"The file is not of the layout {candidates[0].key}: it {_explain_mismatch(candidates[0], names)}."
         )
+    if stranger := _describe_stranger(candidates, names):
+        raise UsageError(stranger)
     known = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
     raise DamagedFileError(
         f"The file has none of the layouts known here: {known}. {_describe_closest(candidates, names)}"
@@ -130,6 +137,12 @@ def read_model_types(foreign: Mapping[str, Any]) -> tuple[str, ...]:
     inner = foreign.get("vision_config")
     kinds = (inner.get("model_type") if isinstance(inner, dict) else None, foreign.get("model_type"))
     return tuple(kind for kind in kinds if isinstance(kind, str))
+
+
+def read_kinds(foreign: Mapping[str, Any]) -> tuple[str, ...]:
+    """As `read_model_types`, with the architecture's name for timm."""
+    architecture = foreign.get("architecture")
+    return (architecture,) if isinstance(architecture, str) else read_model_types(foreign)
 
 
 def _filter_by_model_type(candidates: tuple[Layout, ...], foreign: Mapping[str, Any]) -> tuple[Layout, ...]:
@@ -202,12 +215,45 @@ def _describe_closest(candidates: Collection[Layout], names: Collection[str]) ->
     return f"It comes near {best.key}, but {_explain_mismatch(best, names)}."
 
 
+def _describe_stranger(candidates: Collection[Layout], names: Collection[str]) -> str:
+    """What a file is that has other tensors than any layout, in a sentence; empty if few differ from those of one."""
+    first, last = (end(names, default="").split(".") for end in (min, max))
+    shared = [part for part, other in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))]
+    inside = [name.removeprefix(".".join([*shared, ""])) for name in names]
+    counts = {layout.key: _count_known_names(layout, inside) for layout in candidates}
+    nearest = max(counts, key=lambda key: counts[key])
+    if 2 * counts[nearest] > len(inside) or not inside:
+        return describe_other_blocks(LAYOUTS[nearest], inside)
+    known = f"the nearest layout, {nearest}, knows {counts[nearest]}" if counts[nearest] else "no layout knows any"
+    return f"{UNLIKE} of its {len(inside)} tensors ({', '.join(inside[:3])}) {known}."
+
+
+def describe_other_blocks(layout: Layout, names: Collection[str]) -> str:
+    """What the blocks of a file have that a layout lacks, in a sentence; empty where not every block has it."""
+    forms, patterns = Counter(map(zero_block_number, names)), _compile_names(layout)
+    depth = max(forms.values(), default=0)
+    for form, count in forms.items():
+        of_every_block = depth > 1 and count % depth == 0
+        if of_every_block and not _is_known(form, layout, patterns) and not find_ignore_rule(layout, form):
+            return f"{UNLIKE} every block has a tensor such as {form}, which the layout {layout.key} lacks."
+    return ""
+
+
 def _count_known_names(layout: Layout, names: Collection[str]) -> int:
-    """How many of the names the layout's table would load."""
+    """How many of the names the layout's table has."""
+    patterns, forms = _compile_names(layout), Counter(map(zero_block_number, names))
+    return sum(count for form, count in forms.items() if _is_known(form, layout, patterns))
+
+
+def _is_known(name: str, layout: Layout, patterns: Collection[re.Pattern[str]]) -> bool:
+    bare = name.removeprefix(layout.prefix)
+    return any(pattern.fullmatch(bare) for pattern in patterns)
+
+
+def _compile_names(layout: Layout) -> list[re.Pattern[str]]:
+    """Patterns of the names that the layout's table has."""
     known: list[str] = []
     for rule in layout.rules:
-        if isinstance(rule, NameRule | PartsRule):
-            known += [rule.theirs] if isinstance(rule, NameRule) else rule.theirs
-    patterns = [compile_pattern(name) for name in known]
-    forms = [name.removeprefix(layout.prefix) for name in names]
-    return sum(any(pattern.fullmatch(form) for pattern in patterns) for form in forms)
+        if not isinstance(rule, IgnoreRule):
+            known += rule.theirs if isinstance(rule, PartsRule) else [rule.theirs]
+    return [compile_pattern(name) for name in known]

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..config import read
 from ..errors import DamagedFileError, UsageError
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .layouts import LayoutHints
 from .numerics import NumericsCard
-from .weight_files import ForeignFolder
+from .weight_files import ForeignFolder, is_written_by_vitrail
 
 PILLOW_RESAMPLE = {"bicubic": 3, "bilinear": 2}
 """Pillow's numbers of the interpolations."""
@@ -90,6 +91,8 @@ def make_image_spec(
     Raises:
         DamagedFileError: the folder's description is invalid.
     """
+    if is_written_by_vitrail(folder.config) and isinstance(own := folder.config.get("image"), Mapping):
+        return read(ImageSpec, own, f"{folder.path}: image"), ()
     try:
         from_folder, notes = _fields_from_folder(folder, hints)
         fields = {name: value for name, value in from_folder.items() if value is not None}

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..config import read_some
 from ..errors import DamagedFileError, UsageError
 from ..model.config import Pool, ViTConfig
@@ -28,14 +30,18 @@ from .adapt import (
     build_on_meta,
     reorder_spec_channels,
 )
+from .families.timm_arguments import refuse_unknown_arguments
 from .families.timm_config import describe_published_model
-from .identify import find_layout, list_candidates
+from .identify import describe_other_blocks, find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
-from .numerics import find_card_for_file, load_card
+from .numerics import NumericsCard, find_card_for_file, load_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size, reconcile
 from .weight_files import WeightsContent, open_weights_file
 from .wrapped_model import describe_other_design, rename_replaced_head, take_known_network
+
+ORIGIN_KEY = "origin_of"
+"""Metadata of a bundle whose licence and repository are those of the family, not known to be those of its weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +64,12 @@ class LoadedModel:
     """Licence of the weights of `repository`: from the folder, the bundle or the family's card."""
     repository: str = ""
     """Origin of the weights, or of those of the family."""
+    origin_is_stated: bool = True
+    """Whether the folder or the bundle states licence and repository, or the family's card does."""
     notes: tuple[str, ...] = ()
-    """What was chosen, resampled, adapted or replaced, in sentences without a full stop."""
+    """What was assumed, chosen, resampled, adapted or replaced, in sentences without a full stop."""
+    assumed: tuple[str, ...] = ()
+    """Those of the notes that name what the file does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +145,8 @@ def _load_content(
 ) -> LoadedModel:
     """Load a file, or say what it is instead if it is none of a plain ViT."""
     names = tuple(content.tensors)
+    if isinstance(own := folder.config.get("settings"), Mapping) and weight_files.is_written_by_vitrail(folder.config):
+        options = replace(options, settings={**read_some(ViTConfig, own, f"{where}: settings"), **options.settings})
     try:
         return _load_plain(content, where, options, folder)
     except (DamagedFileError, UsageError) as error:
@@ -147,12 +159,14 @@ def _load_plain(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
+    family: Layout | None = None
     try:
         if folder.fault:
             list_candidates(options.layout, folder.config)  # another kind of model is named first
             raise DamagedFileError(folder.fault)
         content.tensors = take_known_network(content.tensors, options.layout, folder.config, content.notes)
         family = find_layout(content.tensors, options.layout, folder.config)
+        refuse_unknown_arguments(folder.config)
         content.tensors = rename_replaced_head(content.tensors, family, options.outputs, content.notes)
         hints = LayoutHints(
             layout=options.layout,
@@ -175,14 +189,24 @@ def _load_plain(
         card = find_card_for_file(load_card(card_name), Path(where).name) if card_name else None
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
+        if family and isinstance(error, DamagedFileError) and (other := describe_other_blocks(family, content.tensors)):
+            raise UsageError(f"{where}: {other}") from error
         raise type(error)(f"{where}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DamagedFileError(
             f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
             f"{str(error)[:80]}). Use another copy."
         ) from error
+    assert family is not None
     check_model_size(config, where)
-    notes = (*folder.notes, *_shape_warnings(config, options), *_guess_warnings(config, family, hints), *content.notes)
+    assumed = _note_assumptions(content.tensors, config, family, hints, card)
+    notes = (
+        *folder.notes,
+        *_shape_warnings(config, options),
+        *_guess_warnings(config, family, hints),
+        *content.notes,
+        *assumed,
+    )
     state = build_on_meta(config).state_dict()
     values, audit = load_with_layout(content.tensors, state, config, family, where, options.allow_nonfinite)
     notes = (*notes, *audit.warnings)
@@ -193,7 +217,7 @@ def _load_plain(
     spec = image_spec.resize_spec(reorder_spec_channels(spec, options.policy), draft.config)
     task, classes = image_spec.read_task_and_classes(draft.config, folder.config)
     licence, repository, about = "", "", ""  # as written by Vitrail, else those of the family's published weights
-    if weight_files.is_written_by_vitrail(folder.config):
+    if own := weight_files.is_written_by_vitrail(folder.config):
         licence, repository = (str(folder.config.get(name, "")) for name in ("licence", "repository"))
     elif card is not None:
         licence, repository, about = card.licence, card.repository, card.about
@@ -206,7 +230,9 @@ def _load_plain(
         classes=classes,
         licence=licence,
         repository=repository,
+        origin_is_stated=own,
         notes=(*draft.notes, *spec_notes, *filter(None, [about])),
+        assumed=assumed if folder.config else (*assumed, *spec_notes),
     )
 
 
@@ -232,6 +258,50 @@ def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tu
         return notes
     guess = f"heads={config.heads} is that of the published model of this width"
     return (*notes, f"{guess}; the file does not say it: heads= changes it")
+
+
+def _note_assumptions(
+    tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints, card: NumericsCard | None
+) -> tuple[str, ...]:
+    """Notes on what a file without a config.json does not say, with the values that were taken."""
+    if hints.foreign_config:
+        return ()
+    fields: dict[str, object] = {"norm_eps": f"{config.norm_eps:g}", "activation": config.activation}
+    if _leaves_heads_open(tensors, config, family, hints):
+        fields = {"heads": config.heads, **fields}
+    if hints.pool is None and config.pool != "attention":
+        fields["pool"] = config.pool
+    if config.rotary != "none" and not any("rope" in name for name in tensors):
+        fields["rotary"] = config.rotary
+    if config.positions in ("learned", "indexed"):
+        fields["resample"] = config.resample
+    if hints.image_size is None:
+        fields["image_size"] = "x".join(map(str, config.image_size))
+    whose = f"{hints.match}'s" if hints.match in ("timm", "transformers") else "its authors'"
+    taken = [f"{name}={value}" for name, value in fields.items() if name not in hints.settings]
+    notes = [f"the file does not say {', '.join(taken)}: {whose} are taken, and others can be given"] if taken else []
+    if card is not None:
+        prepared = {**card.preprocessing(hints.match), "the middle": card.crop(hints.match, config.image_size)}
+        words = ", ".join(f"{name} {_join_values(value)}" for name, value in prepared.items())
+        notes.append(f"the file does not say how its pictures are prepared: {whose} way is taken, {words}")
+    return tuple(notes)
+
+
+def _join_values(values: object) -> str:
+    return " ".join(f"{value:g}" for value in values) if isinstance(values, tuple) else str(values)
+
+
+def _leaves_heads_open(tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints) -> bool:
+    """Whether a file would be read with another number of heads as well."""
+    if hints.heads is not None or "heads" in hints.settings:
+        return False
+    names = map_unprefixed_names(family, tensors)
+    other = replace(hints, heads=2 if config.heads == 1 else 1)
+    try:
+        described = family.describe({name: tensors[full] for name, full in names.items()}, other)
+    except (DamagedFileError, UsageError, ValueError, ArithmeticError):
+        return False
+    return described.heads == other.heads
 
 
 def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
@@ -261,6 +331,7 @@ def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
         classes=opened.classes if draft.config.outputs == config.outputs else (),
         licence=str(opened.info.get("licence", "")),
         repository=str(opened.info.get("repository", "")),
+        origin_is_stated=ORIGIN_KEY not in opened.info,
         notes=(*draft.notes, *opened.audit.warnings),
     )
 

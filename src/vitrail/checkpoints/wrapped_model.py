@@ -14,9 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import UsageError
+from . import identify
 from .families.vit_pytorch import describe_other_class
-from .identify import is_glob, list_candidates, matches_layout
+from .identify import is_glob, list_candidates, matches_layout, read_kinds
 from .layouts import IgnoreRule, Layout, PartsRule, Rule, has_prefix
+from .other_architectures import explain_architecture
 from .validate import compile_pattern
 
 MAX_BEGINNINGS = 16
@@ -48,6 +50,10 @@ OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
     ("*.attn.qk.weight", "attention mixed with positions, as ConViT has it"),
     ("*blocks.*.attn.gate.*", "gates behind its attention, as GenLIP has them"),
     ("*stages.*", "stages of different sizes, as Hiera, PVT and other pyramids have them"),
+    ("*temporal_*", "attention over time: it reads videos"),
+    ("*text_embeddings.*", "embeddings of text, as ViLT and FLAVA have them"),
+    ("*merger.fc1.weight", "a projector to a language model, as Qwen's encoders have it"),
+    ("*embeds.pos_embed_[xy]", "positions of rows and of columns that are added"),
     ("*.lora_[AB].*", "LoRA matrices; merge them first, model.merge_and_unload()"),
     ("*flat_param", "flattened parameters of FSDP; save a full state dict (StateDictType.FULL_STATE_DICT)"),
     ("*.parametrizations.*", "parametrised weights; remove the parametrisations before saving"),
@@ -184,14 +190,26 @@ def _names_of(rule: Rule) -> tuple[str, ...]:
 
 def describe_other_design(names: Collection[str], foreign: Mapping[str, Any]) -> str:
     """What a file that no layout reads is instead, in a sentence; empty if it may be a damaged plain ViT."""
-    architecture = foreign.get("architecture")
-    if isinstance(architecture, str) and not architecture.startswith(PLAIN_TIMM_NAMES):
-        return f"config.json says that the model is a {architecture[:80]}, which is not a plain Vision Transformer."
+    kind = next(iter(read_kinds(foreign)), "")
+    if reason := explain_architecture(kind):
+        return f"{kind} is no plain Vision Transformer: {reason}."
+    found = _find_other_part(names)
+    known = {kind for layout in identify.LAYOUTS.values() for kind in layout.model_types}
+    if kind and kind not in known and not kind.startswith(PLAIN_TIMM_NAMES):
+        part = f": it has {found}" if found else ""
+        said = f"config.json says that the model is a {kind[:80]}"
+        return f"{said}, which is not a plain Vision Transformer known here{part}."
     if other := describe_other_class(names):
         return other
+    if found:
+        return f"{identify.UNLIKE} {kind if 'architecture' in foreign else 'it'} has {found}."
+    return ""
+
+
+def _find_other_part(names: Collection[str]) -> str:
+    """A part that no plain ViT has, with a tensor of it; empty if there is none."""
     encoder = [name for name in names if HEAD_NAMES.isdisjoint(name.split("."))]
     for pattern, what in OTHER_DESIGNS:
         if example := next((name for name in encoder if fnmatchcase(name, pattern)), None):
-            name = architecture if isinstance(architecture, str) else "it"
-            return f"It is no plain Vision Transformer that Vitrail reads: {name} has {what} ({example})."
+            return f"{what} ({example})"
     return ""

@@ -192,7 +192,9 @@ class Rotary(nn.Module):
             tables = _cached_rotary_tables(*settings, self.prefix, device, dtype)  # [T, d]
         if self.prefix_angles is not None:
             own = _make_rotary_tables(self.prefix_angles.float(), 0, dtype, tables.interleaved)
-            cos, sin = (torch.cat([ours, all_of[self.prefix :]]) for ours, all_of in zip(own[:2], tables[:2], strict=True))
+            cos, sin = (
+                torch.cat([ours, all_of[self.prefix :]]) for ours, all_of in zip(own[:2], tables[:2], strict=True)
+            )
             tables = tables._replace(cos=cos, sin=sin)
         return _select_visible(tables, self.prefix, visible)
 

@@ -102,7 +102,7 @@ DEIT3 = Layout(
         "*relative_position*",
         "rope_embed*",
         "*.rope.freqs",
-    ),  # fmt: skip
+    ),
     model_types=("timm",),
     rules=timm_eva_naflex.EVA_RULES,
     describe=partial(describe_deit, card="deit3", class_position=False),

@@ -105,7 +105,7 @@ class Inspect(Command):
             settings=self.settings,
             allow_nonfinite=self.allow_nonfinite,
         )
-        model_info = find_model(self.model, options)
+        model_info = find_model(self.model, options, quiet=True)
         facts = self._collect_facts(model_info, cost_request)
         if self.json:
             print_json(facts)
