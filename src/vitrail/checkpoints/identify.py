@@ -140,8 +140,10 @@ def read_model_types(foreign: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read_kinds(foreign: Mapping[str, Any]) -> tuple[str, ...]:
-    """As `read_model_types`, with the architecture's name for timm."""
-    architecture = foreign.get("architecture")
+    """As `read_model_types`, with the architecture's name for timm and for OpenCLIP's towers of timm."""
+    architecture: Any = foreign
+    for name in ("model_cfg", "vision_cfg", "timm_model_name") if "model_cfg" in foreign else ("architecture",):
+        architecture = architecture.get(name) if isinstance(architecture, Mapping) else None
     return (architecture,) if isinstance(architecture, str) else read_model_types(foreign)
 
 

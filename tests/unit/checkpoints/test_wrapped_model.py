@@ -143,6 +143,11 @@ def test_what_a_config_calls_the_model_decides_before_its_sizes() -> None:
         "hiera_tiny_224 is no plain Vision Transformer: Hiera pools tokens between its stages."
     )
     assert describe_other_design(["blocks.0.norm1.weight"], {"architecture": "vit_tiny_patch16_224"}) == ""
+    mobile = {"model_cfg": {"vision_cfg": {"timm_model_name": "vit_base_mci_224"}}}
+    assert describe_other_design(["visual.trunk.norm.weight"], mobile) == (
+        "vit_base_mci_224 is no plain Vision Transformer: its patches come out of a convolutional network (a hybrid)."
+    )
+    assert describe_other_design(["visual.proj"], {"model_cfg": {"vision_cfg": {"width": 32}}}) == ""
     assert describe_other_design(["stages.0.norm.weight"], {"architecture": "newnet_small"}) == (
         "config.json says that the model is a newnet_small, which is not a plain Vision Transformer known here: "
         "it has stages of different sizes, as Hiera, PVT and other pyramids have them (stages.0.norm.weight)."
