@@ -265,6 +265,10 @@ CASES = {
         lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT, norm_type="rms_norm")), run_internvl,
         memory="internvl",
     ),
+    "internvl with norms of queries and keys": Case(
+        lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT, norm_type="rms_norm", use_qk_norm=True)),
+        run_internvl, memory="internvl",
+    ),
     "internvl with text": Case(
         lambda: hf.InternVLForConditionalGeneration(
             hf.InternVLConfig(vision_config=VIT, text_config=QWEN, image_token_id=5)
