@@ -22,6 +22,7 @@ from .families import (
     timm,
     timm_beit,
     timm_eva_naflex,
+    timm_relpos,
     torchvision,
     vit_pytorch,
 )
@@ -50,6 +51,7 @@ FAMILIES: tuple[tuple[Layout, ...], ...] = (
     t2t.T2T_LAYOUTS,
     timm.TIMM_LAYOUTS,
     timm_beit.BEIT_LAYOUTS,
+    timm_relpos.RELPOS_LAYOUTS,
     timm_eva_naflex.EVA_LAYOUTS,
     timm_eva_naflex.NAFLEX_LAYOUTS,
     torchvision.TORCHVISION_LAYOUTS,
