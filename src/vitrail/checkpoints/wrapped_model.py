@@ -27,6 +27,7 @@ MAX_SHOWN = 3
 """Names that a message lists."""
 OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
     ("*layers.*.blocks.*relative_position_bias_table", "attention in windows with relative biases, as Swin has it"),
+    ("*trunk.*rel_pos.mlp.*", "relative biases by a small network, which are read under timm's own names only"),
     ("*rel_pos.relative_position_bias_table", "relative biases under names that no published model has"),
     ("*rel_pos_[hw]", "relative positions that are multiplied with queries, as SAM and MViT have them"),
     ("*.attn.lambda_*", "differential attention, the difference of two softmaxes, as dlittle and dwee have it"),

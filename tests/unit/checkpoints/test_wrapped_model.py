@@ -120,6 +120,7 @@ def test_a_head_with_a_name_of_the_layout_is_left_as_it_is() -> None:
     ("name", "words"),
     [
         ("layers.0.blocks.0.attn.relative_position_bias_table", "as Swin has it"),
+        ("visual.trunk.blocks.0.attn.rel_pos.mlp.fc1.weight", "under timm's own names only"),
         ("visual.attn_pool.probe", "Perception Encoder's own repository"),
         ("visual.attn_pool.query", "as CoCa has it"),
         ("blocks.0.attn.rel_pos_h", "as SAM"),
