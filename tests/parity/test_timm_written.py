@@ -99,6 +99,8 @@ MISSING = {
     "pool_blocks=2": replace(TINY, pool_blocks=2),
     'head="tanh"': replace(TINY, head="tanh"),
     "relative=2": replace(TINY, relative=2),
+    "qk_norm_joint=true": replace(TINY, qk_norm=True, qk_norm_joint=True),
+    "rotary_prefix=true": replace(TINY, rotary="eva02", rotary_prefix=True),
     "relative_bias=true": replace(TINY, positions="none", relative_bias=True),
     "post_norm=true": replace(TINY, post_norm=True, layer_scale=1.0),
     "patch_norms=true": replace(TINY, patches="linear", patch_norms=True),
