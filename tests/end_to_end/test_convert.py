@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -166,8 +167,12 @@ def test_a_published_classifier_answers_with_its_own_names(vitrail, plain, flowe
 
 
 def test_weights_without_class_names_cannot_answer(vitrail, plain, flowers, tmp_path):
-    assert vitrail("convert", plain, "--to", "google-npz", "--out", tmp_path / "there.npz").code == 0
-    said = sentence(vitrail("predict", tmp_path / "there.npz", flowers / "disc"), 2)
+    assert vitrail("convert", plain, "--to", "google-npz", "--out", tmp_path / "named.npz").code == 0
+    with np.load(tmp_path / "named.npz") as arrays:
+        np.savez(tmp_path / "there.npz", **arrays)
+    answer = vitrail("predict", tmp_path / "there.npz", flowers / "disc")
+    assert "there.npz: the file does not say norm_eps=1e-06, activation=GELUTanh" in answer.err
+    said = sentence(answer, 2)
     assert said.startswith("Answers need the names of the classes, and ") and "id2label" in said
 
 

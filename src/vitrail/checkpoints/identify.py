@@ -101,12 +101,12 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
     if fitting:
         keys = " and ".join(candidate.key for candidate in fitting)
         raise DamagedFileError(f"The file fits {len(fitting)} layouts, {keys}. Name one with layout=.")
+    if layout is None and (stranger := _describe_stranger(candidates, names)):
+        raise UsageError(stranger)
     if len(candidates) == 1:
         raise DamagedFileError(
             f"The file is not of the layout {candidates[0].key}: it {_explain_mismatch(candidates[0], names)}."
         )
-    if stranger := _describe_stranger(candidates, names):
-        raise UsageError(stranger)
     known = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
     raise DamagedFileError(
         f"The file has none of the layouts known here: {known}. {_describe_closest(candidates, names)}"

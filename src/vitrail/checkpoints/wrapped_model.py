@@ -26,7 +26,7 @@ MAX_BEGINNINGS = 16
 MAX_SHOWN = 3
 """Names that a message lists."""
 OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
-    ("*layers.*relative_position_bias_table", "attention in windows with relative biases, as Swin has it"),
+    ("*layers.*.blocks.*relative_position_bias_table", "attention in windows with relative biases, as Swin has it"),
     ("*rel_pos.mlp.*", "relative biases that a small network makes of offsets, as vit_relpos models have them"),
     ("*rel_pos.relative_position_bias_table", "relative biases without a class token's, as relpos models have them"),
     ("*rel_pos_[hw]", "relative positions that are multiplied with queries, as SAM and MViT have them"),

@@ -119,7 +119,7 @@ def test_a_head_with_a_name_of_the_layout_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("layers.0.blocks.0.attn.relative_position_bias_table", "as Swin, BEiT"),
+        ("layers.0.blocks.0.attn.relative_position_bias_table", "as Swin has it"),
         ("blocks.0.attn.rel_pos_h", "as SAM"),
         ("model.patch_embed.backbone.conv.weight", "a hybrid"),
         ("bn1.running_mean", "batch normalisation"),
