@@ -99,6 +99,7 @@ def test_what_only_our_predictions_do_is_told(vitrail, plain, tmp_path):
     answer = vitrail("convert", tmp_path / "kept", "--to", "timm", "--out", tmp_path / "timm")
     views = "every picture and its mirror image and itself moved by 2 to either side"
     assert f"averages over {views} here, and timm does not" in answer.out
+    assert "the softmax of its outputs and the answers of vitrail predict differ by at most " in answer.out
     assert vitrail("convert", tmp_path / "kept", "--to", "bundle", "--out", tmp_path / "again").code == 0
     info = bundle.read_bundle_info(tmp_path / "again").info
     assert (info["mirror"], info["shift"]) == (True, 2)

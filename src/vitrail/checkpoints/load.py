@@ -159,7 +159,7 @@ def _load_plain(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
-    family: Layout | None = None
+    cleaned: Layout | None = None
     try:
         if folder.fault:
             list_candidates(options.layout, folder.config)  # another kind of model is named first
@@ -182,14 +182,14 @@ def _load_plain(
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
             content.tensors = family.clean_with_hints(content.tensors, hints)
-        names = map_unprefixed_names(family, content.tensors)
+        names, cleaned = map_unprefixed_names(family, content.tensors), family
         config = family.describe({name: content.tensors[full] for name, full in names.items()}, hints)
         config = replace(config, **hints.settings)
         card_name = family.card if isinstance(family.card, str) else family.card(config, hints)
         card = find_card_for_file(load_card(card_name), Path(where).name) if card_name else None
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
-        if family and isinstance(error, DamagedFileError) and (other := describe_other_blocks(family, content.tensors)):
+        if cleaned and isinstance(error, DamagedFileError) and (other := describe_other_blocks(cleaned, names)):
             raise UsageError(f"{where}: {other}") from error
         raise type(error)(f"{where}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -197,7 +197,6 @@ def _load_plain(
             f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
             f"{str(error)[:80]}). Use another copy."
         ) from error
-    assert family is not None
     check_model_size(config, where)
     assumed = _note_assumptions(content.tensors, config, family, hints, card)
     notes = (
