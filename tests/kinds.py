@@ -45,6 +45,9 @@ KINDS = {
     "relative, normed patches": dataclasses.replace(
         TINY, positions="none", relative=2, patches="linear", patch_norms=True, qkv_bias=False, pooled_norm=True
     ),
+    "queries and keys normed over all heads": dataclasses.replace(
+        TINY, qk_norm=True, qk_norm_joint=True, norm="RMSNorm", layer_scale=1.0, final_norm=False
+    ),
     "relative bias, inner norms": dataclasses.replace(
         TINY, positions="none", relative_bias=True, attention_norm=True, mlp_norm=True, key_bias=False, layer_scale=1.0
     ),

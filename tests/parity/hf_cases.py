@@ -265,6 +265,10 @@ CASES = {
         lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT, norm_type="rms_norm")), run_internvl,
         memory="internvl",
     ),
+    "internvl with norms of queries and keys": Case(
+        lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT, norm_type="rms_norm", use_qk_norm=True)),
+        run_internvl, memory="internvl",
+    ),
     "internvl with text": Case(
         lambda: hf.InternVLForConditionalGeneration(
             hf.InternVLConfig(vision_config=VIT, text_config=QWEN, image_token_id=5)
@@ -309,7 +313,6 @@ CASES = {
     ),
     "aimv2 of any size": Case(
         lambda: hf.Aimv2VisionModel(hf.Aimv2VisionConfig(**VIT, use_head=False, is_native=True)), run_aimv2,
-        memory="aimv2",
     ),
     "aimv2 with text": Case(
         lambda: hf.Aimv2Model(hf.Aimv2Config(vision_config=VIT, text_config=TEXT, projection_dim=6)), run_aimv2, NATIVE,

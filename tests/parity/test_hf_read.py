@@ -65,8 +65,9 @@ def test_gradients_on_every_parameter_are_the_references(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_internvit_under_the_names_of_its_authors_gives_the_same_tokens(whole: bool, tmp_path: Path) -> None:
-    case = CASES["internvl"]
+@pytest.mark.parametrize("kind", ["internvl", "internvl with norms of queries and keys"])
+def test_internvit_under_the_names_of_its_authors_gives_the_same_tokens(kind: str, whole: bool, tmp_path: Path) -> None:
+    case = CASES[kind]
     reference = randomised(case.build())
     theirs = dict(reference.state_dict())
     tensors: dict[str, torch.Tensor] = {}
@@ -99,7 +100,7 @@ def test_internvit_under_the_names_of_its_authors_gives_the_same_tokens(whole: b
 
 AUTHORS_NAMES = {
     "attention.projection_layer": "attn.proj", "layernorm_before": "norm1", "layernorm_after": "norm2",
-    "lambda_1": "ls1", "lambda_2": "ls2",
+    "lambda_1": "ls1", "lambda_2": "ls2", "attention.q_norm": "attn.q_norm", "attention.k_norm": "attn.k_norm",
 }  # fmt: skip
 """Names inside a block of InternViT in transformers, and in the repository of its authors."""
 AUTHORS_STEM = {
@@ -120,7 +121,7 @@ def refused(model: torch.nn.Module, folder: Path, because: str) -> None:
 
 def test_towers_with_parts_that_no_model_here_has_are_refused_by_name(tmp_path: Path) -> None:
     normed = hf.InternVLVisionConfig(**VIT, use_qk_norm=True)
-    refused(hf.InternVLVisionModel(normed), tmp_path / "internvl", "InternViT-6B normalises queries and keys")
+    refused(hf.InternVLVisionModel(normed), tmp_path / "internvl", "RMSNorm on queries and keys beside LayerNorm")
     positioned = hf.YolosConfig(**{**VIT, "image_size": [24, 24]}, num_detection_tokens=3)
     refused(hf.YolosModel(positioned), tmp_path / "yolos", "This YOLOS adds positions again before every block")
 

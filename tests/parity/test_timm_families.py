@@ -13,7 +13,7 @@ from torch import nn
 
 from parity.differences import record
 from parity.timm_models import SIZE, furthest, pictures, randomise, saved, saved_bare
-from vitrail.checkpoints.load import LoadOptions, load_checkpoint
+from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -46,9 +46,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "vit_base_patch16_rpn_224": {},
     "vit_so150m2_patch16_reg1_gap_256": {},
     "vit_base_patch16_gap_224": {},
+    "vit_relpos_small_patch16_224": {},
+    "vit_srelpos_medium_patch16_224": {},
+    "vit_relpos_medium_patch16_cls_224": {},
+    "vit_relpos_base_patch16_clsgap_224": {},
+    "vit_relpos_medium_patch16_rpn_224": {},
 }
 """Published names, one for each design, with what is changed beside the size."""
-FIXED_SIZE = ("beit", "beitv2")
+FIXED_SIZE = ("beit_", "beitv2_", "vit_relpos_", "vit_srelpos_")
 """Families whose module takes pictures of one size; another is asked for when it is made."""
 
 
@@ -56,25 +61,40 @@ def tiny(name: str, **more: Any) -> nn.Module:
     return randomise(timm.create_model(name, **{**SIZE, **FAMILIES[name], **more}))
 
 
+def compare(loaded: LoadedModel, model: nn.Module, height: int, width: int) -> None:
+    """Every block and the outputs are equal for pictures of a size."""
+    difference = furthest(loaded.model, model, pictures(3, height, width))
+    grid = "native" if (height, width) == (16, 16) else f"{height // 4}x{width // 4}"
+    record(f"timm:{loaded.audit.variant}".removesuffix(":"), f"read, {grid} grid", difference)
+    assert difference < 1e-5
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_folder_and_a_bare_file_with_its_name_are_exact(name: str, tmp_path: Path) -> None:
     model = tiny(name)
     loaded = load_checkpoint(saved(model, tmp_path / "folder"))
-    difference = furthest(loaded.model, model, pictures(3, 16, 16))
-    record(f"timm:{loaded.audit.variant}".removesuffix(":"), "read, native grid", difference)
-    assert difference < 1e-5
-    heads = 8 if "18x2" in name else 4
-    bare = load_checkpoint(saved_bare(model, tmp_path / "bare.safetensors"), LoadOptions(network=name, heads=heads))
+    compare(loaded, model, 16, 16)
+    heads, size = 8 if "18x2" in name else 4, 16 if "relpos" in name else None
+    bare = load_checkpoint(
+        saved_bare(model, tmp_path / "bare.safetensors"), LoadOptions(network=name, heads=heads, image_size=size)
+    )
     assert furthest(bare.model, model, pictures(3, 16, 16)) < 1e-5 and bare.config == loaded.config
     assert bare.spec.mean == pytest.approx(timm.get_pretrained_cfg(name).mean)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if not name.startswith(FIXED_SIZE) or "beit3" in name])
+@pytest.mark.parametrize("name", [name for name in FAMILIES if not name.startswith(FIXED_SIZE)])
 def test_other_sizes_are_exact(name: str, tmp_path: Path) -> None:
     model = tiny(name, dynamic_img_size=True)
     loaded = load_checkpoint(saved(model, tmp_path))
     for height, width in ((24, 24), (12, 20)):
-        assert furthest(loaded.model, model, pictures(3, height, width)) < 1e-5
+        compare(loaded, model, height, width)
+
+
+@pytest.mark.parametrize("name", ["vit_srelpos_medium_patch16_224", "vit_relpos_medium_patch16_cls_224"])
+def test_a_network_of_biases_answers_for_the_size_that_is_wanted(name: str, tmp_path: Path) -> None:
+    folder = saved(tiny(name), tmp_path)
+    resized = timm.create_model(f"local-dir:{folder}", pretrained=True, img_size=(12, 20)).eval()
+    compare(load_checkpoint(folder, LoadOptions(image_size=(12, 20))), resized, 12, 20)
 
 
 @pytest.mark.parametrize("size", [(24, 24), (12, 20), (8, 16)])
@@ -82,7 +102,7 @@ def test_relative_biases_are_resampled_as_timm_does_it(size: tuple[int, int], tm
     folder = saved(tiny("beitv2_large_patch16_224"), tmp_path)
     resized = timm.create_model(f"local-dir:{folder}", pretrained=True, img_size=size).eval()
     loaded = load_checkpoint(folder, LoadOptions(image_size=size))
-    assert furthest(loaded.model, resized, pictures(3, *size)) < 1e-5
+    compare(loaded, resized, *size)
     assert any("relative biases resampled" in note for note in loaded.notes)
     native = load_checkpoint(folder)
     assert (native.model(pictures(3, *size)) - resized(pictures(3, *size))).abs().max() < 1e-5
@@ -104,7 +124,8 @@ def test_one_table_for_all_blocks_and_the_index_of_original_files_are_read(tmp_p
     path = tmp_path / "beit.pth"
     torch.save({"model": {**model.state_dict(), "rel_pos_bias.relative_position_index": index}}, path)
     loaded = load_checkpoint(path)
-    assert loaded.audit.variant == "beit-shared" and furthest(loaded.model, model, pictures(3, 16, 16)) < 1e-5
+    assert loaded.audit.variant == "beit-shared"
+    compare(loaded, model, 16, 16)
 
 
 EXACT = {
@@ -155,6 +176,23 @@ def test_a_bare_file_of_which_two_readings_fit_is_asked_about(name: str, tmp_pat
         load_checkpoint(saved_bare(tiny(name), tmp_path / "w.safetensors"), LoadOptions(heads=4))
 
 
+ANSWERS: dict[str, dict[str, Any]] = {
+    "vit_small_patch16_rope_224": {"settings": {"rotary": "rope-vit"}},
+    "vit_betwixt_patch16_rope_reg4_gap_256": {"settings": {"rotary": "eva02", "rotary_grid": (16, 16)}},
+    "vit_small_patch16_lingbot": {"pool": "class"},
+    "eva_giant_patch14_clip_224": {"settings": {"rotary": "none"}},
+    "vit_base_patch16_radio_v3": {"settings": {"final_norm": False}},
+    "vit_base_patch16_rpn_224": {"settings": {"post_norm": True}},
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_to_the_question_reads_the_bare_file(name: str, tmp_path: Path) -> None:
+    model = tiny(name)
+    answered = LoadOptions(heads=4, **ANSWERS[name])
+    compare(load_checkpoint(saved_bare(model, tmp_path / "w.safetensors"), answered), model, 16, 16)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "activation"),
     [
@@ -184,9 +222,6 @@ REFUSED = {
     "vit_dlittle_patch16_reg1_gap_256": "differential attention",
     "vit_dwee_patch16_reg1_gap_256": "differential attention",
     "vit_dpwee_patch16_reg1_gap_256": "differential attention",
-    "vit_relpos_small_patch16_224": "relative biases that a small network makes of offsets",
-    "vit_srelpos_small_patch16_224": "relative biases that a small network makes of offsets",
-    "vit_relpos_medium_patch16_rpn_224": "relative biases that a small network makes of offsets",
     "vit_base_patch16_sapiens2": "queries that share keys and values",
 }
 

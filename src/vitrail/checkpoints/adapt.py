@@ -133,7 +133,7 @@ def adapt_pool(draft: ModelDraft, pool: Pool | None, outputs: int | None) -> Mod
         )
     assert pool is not None
     without = adapt_outputs(draft, 0) if config.outputs or config.head == "tanh" else draft
-    new = replace(without.config, pool=pool, distillation_head=False)
+    new = replace(without.config, pool=pool, distillation_head=False, pool_heads=None, pool_mlp_width=None)
     state = build_on_meta(new).state_dict()
     values = {name: tensor for name, tensor in without.values.items() if name in state}
     fitting = {name for name, tensor in values.items() if tensor.shape == state[name].shape}

@@ -28,6 +28,7 @@ from .families import (
     timm,
     timm_beit,
     timm_eva_naflex,
+    timm_relpos,
     torchvision,
     vit5,
     vit_pytorch,
@@ -64,6 +65,7 @@ FAMILIES: tuple[tuple[Layout, ...], ...] = (
     t2t.T2T_LAYOUTS,
     timm.TIMM_LAYOUTS,
     timm_beit.BEIT_LAYOUTS,
+    timm_relpos.RELPOS_LAYOUTS,
     timm_eva_naflex.EVA_LAYOUTS,
     timm_eva_naflex.NAFLEX_LAYOUTS,
     torchvision.TORCHVISION_LAYOUTS,
@@ -139,8 +141,10 @@ def read_model_types(foreign: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read_kinds(foreign: Mapping[str, Any]) -> tuple[str, ...]:
-    """As `read_model_types`, with the architecture's name for timm."""
-    architecture = foreign.get("architecture")
+    """As `read_model_types`, with the architecture's name for timm and for OpenCLIP's towers of timm."""
+    architecture: Any = foreign
+    for name in ("model_cfg", "vision_cfg", "timm_model_name") if "model_cfg" in foreign else ("architecture",):
+        architecture = architecture.get(name) if isinstance(architecture, Mapping) else None
     return (architecture,) if isinstance(architecture, str) else read_model_types(foreign)
 
 

@@ -157,11 +157,16 @@ def _fields_from_folder(folder: ForeignFolder, hints: LayoutHints) -> _SpecField
 def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
     size = _as_mapping(config.get("size"))
     short, inner = _short_side(config), _processor_output_size(config)
+    notes: tuple[str, ...] = ()
+    if short and "longest_edge" in size:  # YOLOS, which keeps the aspect ratio and cuts nothing
+        sides = f"a short side of {short} and at most {size['longest_edge']} pixels"
+        notes, short = (f"its processor keeps the aspect ratio, with {sides}; here it is that of the model",), None
     outer = (short, short) if short else _parse_sides(config.get("size"))
     cut = bool(config.get("do_center_crop", short is not None)) and "max_height" not in size
     resample = config.get("resample")
     word = _INTERPOLATIONS.get(2 if resample is None else resample)
-    interpolation, notes = _check_interpolation(word, f"resample={resample!r}")
+    interpolation, other = _check_interpolation(word, f"resample={resample!r}")
+    notes = (*notes, *other)
     fields = {
         "mean": config.get("image_mean") if config.get("do_normalize", True) else [0.0],
         "std": config.get("image_std") if config.get("do_normalize", True) else [1.0],

@@ -27,8 +27,8 @@ MAX_SHOWN = 3
 """Names that a message lists."""
 OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
     ("*layers.*.blocks.*relative_position_bias_table", "attention in windows with relative biases, as Swin has it"),
-    ("*rel_pos.mlp.*", "relative biases that a small network makes of offsets, as vit_relpos models have them"),
-    ("*rel_pos.relative_position_bias_table", "relative biases without a class token's, as relpos models have them"),
+    ("*trunk.*rel_pos.mlp.*", "relative biases by a small network, which are read under timm's own names only"),
+    ("*rel_pos.relative_position_bias_table", "relative biases under names that no published model has"),
     ("*rel_pos_[hw]", "relative positions that are multiplied with queries, as SAM and MViT have them"),
     ("*.attn.lambda_*", "differential attention, the difference of two softmaxes, as dlittle and dwee have it"),
     ("*blocks.[0-9]*.lambda_*", "differential attention, the difference of two softmaxes, as dpwee has it"),
@@ -37,6 +37,11 @@ OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
         "queries that share keys and values, and a LayerScale of attention alone, as Sapiens2",
     ),
     ("*.mlp.ffn_ln.*", "the names of BAAI's EVA-02, which are not read; timm's files of it are"),
+    ("*attn_pool.query", "a pooling by many learned queries, as CoCa has it"),
+    (
+        "*attn_pool.probe",
+        "the names of Perception Encoder's own repository, which are not read; timm's and OpenCLIP's are",
+    ),
     ("*patch_embed.backbone.*", "a convolutional network before its patches (a hybrid)"),
     ("*running_mean", "batch normalisation, as convolutional networks and hybrids have it"),
     ("*downsample.*", "stages of different sizes, as Swin and other pyramids have them"),

@@ -43,8 +43,10 @@ class Attention(nn.Module):
         self.cpu_capability = device_capability("cpu")  # read here: a compiled forward cannot
         self.qkv: nn.Module = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
         self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
-        self.q_norm = make_norm(config, config.head_dim) if config.qk_norm else None
-        self.k_norm = make_norm(config, config.head_dim) if config.qk_norm else None
+        self.joint = config.qk_norm_joint
+        normed = inner if self.joint else config.head_dim
+        self.q_norm = make_norm(config, normed) if config.qk_norm else None
+        self.k_norm = make_norm(config, normed) if config.qk_norm else None
         self.rotary = MixedRotary(config) if config.rotary == "mixed" else None
         self.relative = RelativePositions(config.relative, config.head_dim, config.prefix) if config.relative else None
         self.relative_bias = RelativeBias(config) if config.relative_bias else None
@@ -121,7 +123,9 @@ class Attention(nn.Module):
             return q, k, v
         qk, v = qkv.split([2, 1], dim=2)
         if self.q_norm is not None and self.k_norm is not None:
+            qk = qk.flatten(-2) if self.joint else qk  # [B, T, 2, A d] or [B, T, 2, A, d]
             qk = torch.stack([self.q_norm(qk[:, :, 0]), self.k_norm(qk[:, :, 1])], dim=2)
+            qk = qk.unflatten(-1, (self.heads, -1)) if self.joint else qk
         qk = qk if rotary is None else apply_rotary(qk, rotary)
         q, k = qk.to(v.dtype).permute(2, 0, 3, 1, 4)
         return q, k, v.squeeze(2).transpose(1, 2)

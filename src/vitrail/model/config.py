@@ -108,6 +108,8 @@ class ViTConfig:
     """That bias also on the keys (DINOv3 has none there)."""
     qk_norm: bool = False
     """Normalise every query and key over its head."""
+    qk_norm_joint: bool = False
+    """That norm is over all heads of a token together (InternViT-6B)."""
     qk_scale: float | None = None
     """Factor on the products of queries and keys; head width ** -0.5 unless given."""
     out_bias: bool = True
@@ -274,6 +276,8 @@ class ViTConfig:
             raise UsageError(
                 f'pool_blocks={self.pool_blocks} needs pool="class", "mean", "class+mean" or "mean-all", and one head.'
             )
+        if self.qk_norm_joint and not self.qk_norm:
+            raise UsageError("qk_norm_joint=true needs qk_norm=true: it says over what that norm is.")
         if self.relative and self.attention == "fused":
             raise UsageError('relative positions change the values, which no fused kernel does. Use attention="auto".')
         if self.pool == "attention" and self.width % self.probe_heads:

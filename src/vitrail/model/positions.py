@@ -355,7 +355,7 @@ class RelativeBias(nn.Module):
         self.table = nn.Parameter(torch.empty(relative_bias_rows(config), config.heads))
 
     def forward(self, grid: Grid, visible: Int[Tensor, "B n"] | None = None) -> Float[Tensor, "b A T T"]:
-        table = self.table
+        table: Tensor = self.table
         if grid != self.grid:
             table = self.cache(table, (grid,), lambda: resample_relative_bias(self.table, self.grid, grid, self.rule))
         index = _cached_offset_rows(grid, self.prefix, table.device)[None]  # [1, T, T]

@@ -229,7 +229,8 @@ def load(
         match: whose numerics, "original", "timm" or "transformers", where libraries run the same file differently.
         outputs: another number than the file's puts a fresh head of zeros on the model; 0 gives pooled features.
         channels_policy: how the patch projection is adapted: "sum", "mean", "tile", or for each new channel the file's.
-        network: which of several networks that a training saved, such as "encoder" of I-JEPA.
+        network: which of several networks that a training saved, such as "encoder" of I-JEPA; or the published name of
+            a bare file of timm, such as "vit_small_patch16_rope_224".
         settings: fields of the architecture that neither file nor layout says, such as {"activation": "QuickGELU"}.
         allow_nonfinite: load weights that are NaN or infinite, to look at what a diverged training left.
 

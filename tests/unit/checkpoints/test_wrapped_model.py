@@ -120,6 +120,13 @@ def test_a_head_with_a_name_of_the_layout_is_left_as_it_is() -> None:
     ("name", "words"),
     [
         ("layers.0.blocks.0.attn.relative_position_bias_table", "as Swin has it"),
+        ("visual.trunk.blocks.0.attn.rel_pos.mlp.fc1.weight", "under timm's own names only"),
+        ("visual.attn_pool.probe", "Perception Encoder's own repository"),
+        ("visual.attn_pool.query", "as CoCa has it"),
+        ("blocks.0.attn.lambda_q1", "differential attention"),
+        ("blocks.0.lambda_q1", "differential attention"),
+        ("blocks.0.attn.k_proj.bias", "as Sapiens2"),
+        ("blocks.0.mlp.ffn_ln.weight", "BAAI's EVA-02"),
         ("blocks.0.attn.rel_pos_h", "as SAM"),
         ("model.patch_embed.backbone.conv.weight", "a hybrid"),
         ("bn1.running_mean", "batch normalisation"),
@@ -143,6 +150,11 @@ def test_what_a_config_calls_the_model_decides_before_its_sizes() -> None:
         "hiera_tiny_224 is no plain Vision Transformer: Hiera pools tokens between its stages."
     )
     assert describe_other_design(["blocks.0.norm1.weight"], {"architecture": "vit_tiny_patch16_224"}) == ""
+    mobile = {"model_cfg": {"vision_cfg": {"timm_model_name": "vit_base_mci_224"}}}
+    assert describe_other_design(["visual.trunk.norm.weight"], mobile) == (
+        "vit_base_mci_224 is no plain Vision Transformer: its patches come out of a convolutional network (a hybrid)."
+    )
+    assert describe_other_design(["visual.proj"], {"model_cfg": {"vision_cfg": {"width": 32}}}) == ""
     assert describe_other_design(["stages.0.norm.weight"], {"architecture": "newnet_small"}) == (
         "config.json says that the model is a newnet_small, which is not a plain Vision Transformer known here: "
         "it has stages of different sizes, as Hiera, PVT and other pyramids have them (stages.0.norm.weight)."

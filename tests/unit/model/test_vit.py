@@ -90,6 +90,20 @@ def test_inner_norms_stand_before_the_last_matrix_of_each_branch():
     assert tuple(block.attention.norm.weight.shape) == (16,)
 
 
+def test_queries_and_keys_are_normalised_over_their_head_or_over_all_heads():
+    for joint, normed in ((False, 8), (True, 16)):
+        config = dataclasses.replace(TINY, qk_norm=True, qk_norm_joint=joint, depth=1)
+        part = create_model(config, seed=2).encoder.blocks[0].attention
+        nn.init.normal_(part.q_norm.weight)
+        assert tuple(part.q_norm.weight.shape) == (normed,) == tuple(part.k_norm.bias.shape)
+        x = torch.randn(2, 7, 16)
+        q = part.q_norm(part.qkv(x)[..., :16].unflatten(-1, (-1, normed))).flatten(-2)
+        found, _, _ = part._project_heads(x, attention.TokenPositions(config.grid))
+        torch.testing.assert_close(found.transpose(1, 2).flatten(-2), q)
+    with pytest.raises(UsageError, match="qk_norm_joint=true needs qk_norm=true"):
+        dataclasses.replace(TINY, qk_norm_joint=True)
+
+
 def test_a_norm_of_the_tokens_stands_before_the_positions():
     for patches in ("conv", "linear"):
         config = dataclasses.replace(TINY, token_norm=True, patches=patches)

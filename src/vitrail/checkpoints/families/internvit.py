@@ -3,7 +3,7 @@
 A ViT with LayerScale and without a norm after its blocks: InternVL goes on from the patch tokens. OpenGVLab's code
 pools the class token. transformers' tower takes the mean of the patches or, with `use_mean_pooling` off, normalises
 the tokens and takes the class token. The tower lies alone in a file or beside the language model of a whole InternVL.
-InternViT-6B normalises queries and keys over all heads together, which no model here does, and is refused.
+InternViT-6B has RMSNorm, and normalises queries and keys over all heads together.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ OPENGVLAB_STEM = {  # theirs             ours
     "embeddings.class_embedding":        "tokens.cls",
 }
 OPENGVLAB_BLOCK = {
-    "norm1.{p}":      "norm1.{p}",
-    "attn.qkv.{p}":   "attention.qkv.{p}",
-    "attn.proj.{p}":  "attention.out.{p}",
-    "ls1":            "scale1",
-    "norm2.{p}":      "norm2.{p}",
-    "mlp.fc1.{p}":    "mlp.fc1.{p}",
-    "mlp.fc2.{p}":    "mlp.fc2.{p}",
-    "ls2":            "scale2",
+    "norm1.{p}":        "norm1.{p}",
+    "attn.qkv.{p}":     "attention.qkv.{p}",
+    "attn.q_norm.{p}":  "attention.q_norm.{p}",
+    "attn.k_norm.{p}":  "attention.k_norm.{p}",
+    "attn.proj.{p}":    "attention.out.{p}",
+    "ls1":              "scale1",
+    "norm2.{p}":        "norm2.{p}",
+    "mlp.fc1.{p}":      "mlp.fc1.{p}",
+    "mlp.fc2.{p}":      "mlp.fc2.{p}",
+    "ls2":              "scale2",
 }
 INTERNVL_STEM = {
     "embeddings.patch_embeddings.projection.bias":  "tokens.patches.bias",
@@ -50,6 +52,8 @@ INTERNVL_STEM = {
 }
 INTERNVL_BLOCK = {
     "layernorm_before.{p}":            "norm1.{p}",
+    "attention.q_norm.{p}":            "attention.q_norm.{p}",
+    "attention.k_norm.{p}":            "attention.k_norm.{p}",
     "attention.projection_layer.{p}":  "attention.out.{p}",
     "lambda_1":                        "scale1",
     "layernorm_after.{p}":             "norm2.{p}",
@@ -65,8 +69,10 @@ INTERNVIT_DEFAULTS = {
     "image_size": 448,
 }  # fmt: skip
 """Defaults of transformers' class, for fields that a config.json leaves out; OpenGVLab's files leave out none."""
-INTERNVIT_HEADS = {1024: 16}
-"""Heads of the published size by its width."""
+INTERNVIT_HEADS = {1024: 16, 3200: 25}
+"""Heads of the published sizes by their width."""
+QK_NORM_EPS = 1e-6
+"""The epsilon of normalised queries and keys in transformers, whatever layer_norm_eps is."""
 REST_OF_INTERNVL: tuple[Rule, ...] = (
     *(IgnoreRule(f"{name}.*", reason="the language model") for name in ("language_model", "model.language_model")),
     IgnoreRule("lm_head.weight", reason="the language model"),
@@ -122,11 +128,6 @@ def make_internvit_rules(naming: InternViTNaming) -> tuple[Rule, ...]:
 def describe_internvit(naming: InternViTNaming, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. The outputs are the pooled features."""
     inside = f"{naming.blocks}.{{i}}."
-    if has_tensor(tensors, f"{inside}{naming.q_norm}.{{p}}"):
-        raise UsageError(
-            "InternViT-6B normalises queries and keys over all heads together, which no model here does: only "
-            "InternViT-300M is read."
-        )
     stored = read_hf_config(hints, INTERNVIT_DEFAULTS)
     kernel = require_tensor(tensors, naming.patch_weight, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
@@ -134,8 +135,17 @@ def describe_internvit(naming: InternViTNaming, tensors: Mapping[str, Tensor], h
     rows = require_tensor(tensors, naming.position_table, axes=3).shape[1]
     final_norm = has_tensor(tensors, "layernorm.{p}") or stored.values.get("use_mean_pooling") is False
     norm: Norm = "LayerNorm" if has_tensor(tensors, f"{inside}{naming.norm1}.bias") else "RMSNorm"
+    qk_norm = has_tensor(tensors, f"{inside}{naming.q_norm}.{{p}}")
     if norm == "RMSNorm" and "layernorm.bias" in tensors:
         raise UsageError("This InternViT has RMSNorm in its blocks and LayerNorm behind them, which no model here has.")
+    if norm == "LayerNorm" and qk_norm:
+        raise UsageError("This InternViT has RMSNorm on queries and keys beside LayerNorm, which no model here has.")
+    numerics = read_hf_numerics(hints, stored, "internvit")
+    if qk_norm and naming is INTERNVL and numerics["norm_eps"] != QK_NORM_EPS:
+        raise UsageError(
+            f"This InternViT has norm_eps={QK_NORM_EPS} on queries and keys, as transformers sets it, beside "
+            f"{numerics['norm_eps']}, which no model here has."
+        )
     pool: Pool = "class" if final_norm or naming is OPENGVLAB else "mean"
     return ViTConfig(
         image_size=read_hf_image_size(rows, 1, patch, hints, stored, naming.position_table),
@@ -147,10 +157,12 @@ def describe_internvit(naming: InternViTNaming, tensors: Mapping[str, Tensor], h
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}mlp.fc1.{{p}}", 0)),
         outputs=0,
         qkv_bias=has_tensor(tensors, inside + naming.qkv_bias),
+        qk_norm=qk_norm,
+        qk_norm_joint=qk_norm,
         norm=norm,
         layer_scale=0.1,
         final_norm=final_norm and naming is not OPENGVLAB,
-        **{"pool": pool, **read_hf_numerics(hints, stored, "internvit")},
+        **{"pool": pool, **numerics},
     )
 
 

@@ -308,6 +308,7 @@ OTHER_FAMILIES = (
     "tokens_to_token*",
     "rope*",
     "*relative_position*",
+    "*rel_pos*",
     "blocks.*.gamma_[12]",
     "blocks.*.attn.[qkv]_bias",
     "blocks.*.attn.bias_mask",

@@ -101,11 +101,13 @@ _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _PICTURES = (
+    (r"_tipsv2|_miil", ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))),
+    (r"_betwixt_patch16_rope_reg", _OPENAI),
     (r"siglip|_pe_|_rope_reg", _HALF),
+    (r"_rope_|^beitv2|^beit3|^deit|dino|lingbot|_intern300m|_(huge|giant)_.*_gap_|_small_patch8_|_560$|mae", _IMAGENET),
     (r"_clip_|^eva|^aimv2|_radio_", _OPENAI),
-    (r"_rope_|^beitv2|^beit3|^deit|dino|lingbot|_intern300m|tips|ijepa|mae|miil", _IMAGENET),
 )
-"""Pattern of timm's names -> mean and standard deviation; all others have 0.5."""
+"""Pattern of timm's names -> mean and standard deviation; all others have 0.5. The first match decides."""
 
 
 def read_weights_tag(hints: LayoutHints) -> str:

@@ -133,7 +133,7 @@ def _choose_usual_pool(tensors: Mapping[str, Tensor], hints: LayoutHints, settin
             '"class" for vit_small_patch16_lingbot and the like, "mean" for vit_small_patch16_dinov3_qkvb and the like'
         )
         return require_argument(hints.pool or hints.settings.get("pool"), "pool", "timm with DINOv3's tensors", hint)
-    return "class" if settings["rotary"] in ("mixed", "eva02", "rope-vit") else "mean"
+    return "mean" if settings["rotary"] in ("dinov3", "axial", "pe") else "class"
 
 
 def _choose_rotary(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:

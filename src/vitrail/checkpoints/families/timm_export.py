@@ -55,6 +55,8 @@ def prepare_for_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
         "patch_bias=true with pre_norm=true": config.patch_bias and config.pre_norm,
         f"relative={config.relative}": config.relative > 0,
         "relative_bias=true": config.relative_bias,
+        "rotary_prefix=true": config.rotary_prefix,
+        "qk_norm_joint=true": config.qk_norm_joint,
         "post_norm=true": config.post_norm and (config.rotary != "none" or config.layer_scale is not None),
         f'rotary="{config.rotary}"': config.rotary == "from-one",
         f'pool="{config.pool}"': config.pool in ("class+mean", "mean-all"),

@@ -52,7 +52,8 @@ class Convert(Command):
     outputs: int | None = None
     """Another number than the weights' own puts a fresh head on the model, 0 none."""
     network: str | None = None
-    """Which of several networks in a training's file, such as encoder of I-JEPA."""
+    """Which of several networks in a training's file, such as encoder of I-JEPA; or the published name of a bare file
+    of timm, such as vit_small_patch16_rope_224."""
     json: bool = False
     """Print the outcome as JSON."""
     settings: tuple[tuple[str, str], ...] = ()

@@ -78,7 +78,8 @@ class Inspect(Command):
     pool: str | None = None
     """class, mean, attention, class+mean or mean-all, where a weights file cannot say."""
     network: str | None = None
-    """Which of several networks in a training's file, such as encoder of I-JEPA."""
+    """Which of several networks in a training's file, such as encoder of I-JEPA; or the published name of a bare file
+    of timm, such as vit_small_patch16_rope_224."""
     allow_nonfinite: bool = False
     """Look at weights that are NaN or infinite, such as a diverged training leaves; they are refused otherwise."""
     json: bool = False
