@@ -201,8 +201,9 @@ def _open(sample: Sample, bare: bool, given: Mapping[str, Any]) -> Any:
 
 def read_question(sentence: str, truth: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
     """The argument that a sentence asks for; None if it asks for none, or for one that is unknown or was given."""
-    asked = re.findall(r"(?:Pass|Name one with|settings=\{\"|, as) *(\w+)(?:=|\")", sentence)
-    return next((word for word in asked if word in truth and word not in given), None)
+    asked = [] if "Leave " in sentence else re.findall(r"\b(\w+)(?:=|\": )", sentence)
+    by_name = sorted(asked, key=lambda word: word != "network")  # a name says more than any other word
+    return next((word for word in by_name if word in truth and word not in given), None)
 
 
 def _without_path(error: Exception, sample: Sample) -> str:
@@ -297,7 +298,7 @@ def make_timm_sample(name: str, folder: Path, draw: random.Random | None = None)
     save_for_hf(model, str(folder), safe_serialization=True)
     return Sample(
         library="timm", name=name, folder=folder, tensors=model.state_dict(), tiny=True, changes=changes,
-        size=_input_size(model, {**size, **changes}), truth=_read_timm_truth(model, {**size, **changes}),
+        size=_input_size(model, {**size, **changes}), truth=_read_timm_truth(model, {**size, **changes}, changes),
         run=lambda images: [model(images)],
     )  # fmt: skip
 
@@ -316,7 +317,7 @@ def _input_size(model: nn.Module, arguments: Mapping[str, Any]) -> tuple[int, in
     return int(arguments.get("in_chans", 3)), height, width
 
 
-def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """What timm's modules say of themselves."""
     block = next(iter(getattr(model, "blocks", ())), None)
     attention, mlp = (getattr(block, word, block) for word in ("attn", "mlp"))
@@ -325,7 +326,8 @@ def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any]) -> dict[str
     pool = POOLS.get(getattr(model, "global_pool", None))
     truth = {
         "layout": "timm",
-        "network": model.pretrained_cfg["architecture"],
+        "network": None if changes else model.pretrained_cfg["architecture"],
+        "post_norm": "Post" in type(block).__name__,
         "heads": getattr(attention, "num_heads", None),
         "activation": OUR_WORDS.get(type(getattr(mlp, "act", getattr(block, "mlp_act", None))).__name__),
         "norm_eps": getattr(getattr(block, "norm1", getattr(block, "in_norm", None)), "eps", None),

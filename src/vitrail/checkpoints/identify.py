@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -103,12 +102,12 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
     if fitting:
         keys = " and ".join(candidate.key for candidate in fitting)
         raise DamagedFileError(f"The file fits {len(fitting)} layouts, {keys}. Name one with layout=.")
+    if layout is None and (stranger := _describe_stranger(candidates, names)):
+        raise UsageError(stranger)
     if len(candidates) == 1:
         raise DamagedFileError(
             f"The file is not of the layout {candidates[0].key}: it {_explain_mismatch(candidates[0], names)}."
         )
-    if stranger := _describe_stranger(candidates, names):
-        raise UsageError(stranger)
     known = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
     raise DamagedFileError(
         f"The file has none of the layouts known here: {known}. {_describe_closest(candidates, names)}"
@@ -234,19 +233,27 @@ def _describe_stranger(candidates: Collection[Layout], names: Collection[str]) -
 
 def describe_other_blocks(layout: Layout, names: Collection[str]) -> str:
     """What the blocks of a file have that a layout lacks, in a sentence; empty where not every block has it."""
-    forms, patterns = Counter(map(zero_block_number, names)), _compile_names(layout)
-    depth = max(forms.values(), default=0)
-    for form, count in forms.items():
-        of_every_block = depth > 1 and count % depth == 0
-        if of_every_block and not _is_known(form, layout, patterns) and not find_ignore_rule(layout, form):
-            return f"{UNLIKE} every block has a tensor such as {form}, which the layout {layout.key} lacks."
+    alike, patterns = _group_by_block(names), _compile_names(layout)
+    depth = max(map(len, alike), default=0)
+    for name, *others in alike:
+        of_every_block = depth > 1 and (1 + len(others)) % depth == 0
+        if of_every_block and not _is_known(name, layout, patterns) and not find_ignore_rule(layout, name):
+            return f"{UNLIKE} every block has a tensor such as {name}, which the layout {layout.key} lacks."
     return ""
 
 
 def _count_known_names(layout: Layout, names: Collection[str]) -> int:
     """How many of the names the layout's table has."""
-    patterns, forms = _compile_names(layout), Counter(map(zero_block_number, names))
-    return sum(count for form, count in forms.items() if _is_known(form, layout, patterns))
+    patterns = _compile_names(layout)
+    return sum(len(alike) for alike in _group_by_block(names) if _is_known(alike[0], layout, patterns))
+
+
+def _group_by_block(names: Collection[str]) -> list[list[str]]:
+    """Names that differ in the number of the block alone, together."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(zero_block_number(name), []).append(name)
+    return list(found.values())
 
 
 def _is_known(name: str, layout: Layout, patterns: Collection[re.Pattern[str]]) -> bool:

@@ -100,6 +100,8 @@ def make_image_spec(
             fields = card.preprocessing(hints.match)
             if fields.get("fit") != "pad":
                 fields["crop_fraction"] = card.crop(hints.match, config.image_size)
+            if not (folder.preprocessor or {"pretrained_cfg", "preprocess_cfg"} & folder.config.keys()):
+                notes = (*notes, _note_card_fields(fields, hints))
         elif not fields:
             notes = (*notes, "how its pictures are prepared is not known: mean and deviation 0.5 are assumed")
         elif hints.image_size is None:
@@ -109,6 +111,13 @@ def make_image_spec(
         return replace(base, **_fit_channels(fields, config.channels)), notes
     except (ValueError, TypeError, ZeroDivisionError) as error:  # UsageError among them
         raise DamagedFileError(f"{folder.path}: the description of its pictures makes no sense: {error}") from error
+
+
+def _note_card_fields(fields: Mapping[str, Any], hints: LayoutHints) -> str:
+    whose = f"{hints.match}'s" if hints.match in ("timm", "transformers") else "its authors'"
+    values = {name: value if isinstance(value, tuple) else (value,) for name, value in fields.items()}
+    words = ", ".join(f"{name} {' '.join(map(str, several))}" for name, several in values.items())
+    return f"the file does not say how its pictures are prepared: {whose} way is taken, {words}"
 
 
 def resize_spec(old: ImageSpec, config: ViTConfig) -> ImageSpec:

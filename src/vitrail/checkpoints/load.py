@@ -34,7 +34,7 @@ from .families.timm_arguments import refuse_unknown_arguments
 from .families.timm_config import describe_published_model
 from .identify import describe_other_blocks, find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
-from .numerics import NumericsCard, find_card_for_file, load_card
+from .numerics import find_card_for_file, load_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size, reconcile
 from .weight_files import WeightsContent, open_weights_file
@@ -159,7 +159,7 @@ def _load_plain(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
-    family: Layout | None = None
+    cleaned: Layout | None = None
     try:
         if folder.fault:
             list_candidates(options.layout, folder.config)  # another kind of model is named first
@@ -182,14 +182,14 @@ def _load_plain(
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
             content.tensors = family.clean_with_hints(content.tensors, hints)
-        names = map_unprefixed_names(family, content.tensors)
+        names, cleaned = map_unprefixed_names(family, content.tensors), family
         config = family.describe({name: content.tensors[full] for name, full in names.items()}, hints)
         config = replace(config, **hints.settings)
         card_name = family.card if isinstance(family.card, str) else family.card(config, hints)
         card = find_card_for_file(load_card(card_name), Path(where).name) if card_name else None
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
-        if family and isinstance(error, DamagedFileError) and (other := describe_other_blocks(family, content.tensors)):
+        if cleaned and isinstance(error, DamagedFileError) and (other := describe_other_blocks(cleaned, names)):
             raise UsageError(f"{where}: {other}") from error
         raise type(error)(f"{where}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -197,9 +197,8 @@ def _load_plain(
             f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
             f"{str(error)[:80]}). Use another copy."
         ) from error
-    assert family is not None
     check_model_size(config, where)
-    assumed = _note_assumptions(content.tensors, config, family, hints, card)
+    assumed = _note_assumptions(content.tensors, config, family, hints)
     notes = (
         *folder.notes,
         *_shape_warnings(config, options),
@@ -232,7 +231,7 @@ def _load_plain(
         repository=repository,
         origin_is_stated=own,
         notes=(*draft.notes, *spec_notes, *filter(None, [about])),
-        assumed=assumed if folder.config else (*assumed, *spec_notes),
+        assumed=(*assumed, *spec_notes),
     )
 
 
@@ -261,9 +260,9 @@ def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tu
 
 
 def _note_assumptions(
-    tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints, card: NumericsCard | None
+    tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints
 ) -> tuple[str, ...]:
-    """Notes on what a file without a config.json does not say, with the values that were taken."""
+    """A note on what a file without a config.json does not say, with the values that were taken."""
     if hints.foreign_config:
         return ()
     fields: dict[str, object] = {"norm_eps": f"{config.norm_eps:g}", "activation": config.activation}
@@ -279,16 +278,7 @@ def _note_assumptions(
         fields["image_size"] = "x".join(map(str, config.image_size))
     whose = f"{hints.match}'s" if hints.match in ("timm", "transformers") else "its authors'"
     taken = [f"{name}={value}" for name, value in fields.items() if name not in hints.settings]
-    notes = [f"the file does not say {', '.join(taken)}: {whose} are taken, and others can be given"] if taken else []
-    if card is not None:
-        prepared = {**card.preprocessing(hints.match), "the middle": card.crop(hints.match, config.image_size)}
-        words = ", ".join(f"{name} {_join_values(value)}" for name, value in prepared.items())
-        notes.append(f"the file does not say how its pictures are prepared: {whose} way is taken, {words}")
-    return tuple(notes)
-
-
-def _join_values(values: object) -> str:
-    return " ".join(f"{value:g}" for value in values) if isinstance(values, tuple) else str(values)
+    return (f"the file does not say {', '.join(taken)}: {whose} are taken, and others can be given",) if taken else ()
 
 
 def _leaves_heads_open(tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints) -> bool:

@@ -25,7 +25,7 @@ MAX_SHOWN = 4
 """Names that a message lists before it only counts."""
 MAX_COMPARED, MAX_COMPARED_LETTERS = 1_000, 100
 """Limits of the search for the nearest name: names, and letters of a name. Its cost grows with their product."""
-_BLOCK_NUMBER = re.compile(r"(?<=[._])\d+(?=[./])")
+_BLOCK_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=encoderblock_)\d+(?=/)|(?<=encoder_layer_)\d+(?=\.)")
 _ADVICE = "Use another copy of the file."
 
 
@@ -56,8 +56,8 @@ def compile_pattern(name: str) -> re.Pattern[str]:
 
 
 def zero_block_number(name: str) -> str:
-    """A name with every number of a block as 0, so that the same tensors of all blocks have one name."""
-    return _BLOCK_NUMBER.sub("0", name)
+    """A name with the number of its block as 0, so that the same tensors of all blocks have one name."""
+    return _BLOCK_NUMBER.sub("0", name, count=1)
 
 
 def has_tensor(tensors: Collection[str], *patterns: str) -> bool:

@@ -92,11 +92,12 @@ def test_what_a_bare_file_does_not_say_is_noted_with_the_values_taken(tmp_path: 
     )
     assert pictures == (
         "the file does not say how its pictures are prepared: its authors' way is taken, mean 0.1 0.2 0.3, "
-        "std 0.5 0.5 0.5, interpolation bilinear, fit crop, the middle 0.5"
+        "std 0.5 0.5 0.5, interpolation bilinear, fit crop, crop_fraction 0.5"
     )
     said = LoadOptions(image_size=(8, 8), settings={"norm_eps": 1e-3, "activation": "ReLU", "resample": "bicubic"})
     assert load_checkpoint(file(tmp_path), said).assumed == (pictures,)
-    assert load_checkpoint(folder(tmp_path / "toy", BESIDE)).assumed == ()
+    assert load_checkpoint(folder(tmp_path / "bare", BESIDE)).assumed == (pictures,)
+    assert load_checkpoint(folder(tmp_path / "toy", BESIDE, PREPROCESSOR)).assumed == ()
 
 
 def test_heads_and_pooling_are_noted_where_the_tensors_leave_them_open(

@@ -161,7 +161,7 @@ def read_encoder_settings(
 ) -> dict[str, Any]:
     """Settings that the blocks and the head give: the number of heads is an axis of the kernels."""
     if has_tensor(tensors, "conv_root/kernel"):
-        raise DamagedFileError(
+        raise UsageError(
             "The file has conv_root/kernel: a hybrid, whose patches come out of a ResNet. Only plain Vision "
             "Transformers can be read."
         )
