@@ -95,7 +95,7 @@ def test_a_network_of_biases_answers_for_the_size_that_is_wanted(name: str, tmp_
     compare(load_checkpoint(folder, LoadOptions(image_size=(12, 20))), resized, 12, 20)
 
 
-@pytest.mark.filterwarnings("ignore:.*searchsorted")
+@pytest.mark.filterwarnings("ignore:.*searchsorted", "ignore:Using a non-tuple sequence")
 @pytest.mark.parametrize("size", [(24, 24), (12, 20), (8, 16)])
 def test_relative_biases_are_resampled_as_timm_does_it(size: tuple[int, int], tmp_path: Path) -> None:
     folder = saved(tiny("beitv2_large_patch16_224"), tmp_path)
