@@ -65,7 +65,7 @@ def compare(loaded: LoadedModel, model: nn.Module, height: int, width: int) -> N
     """Every block and the outputs are equal for pictures of a size."""
     difference = furthest(loaded.model, model, pictures(3, height, width))
     grid = "native" if (height, width) == (16, 16) else f"{height // 4}x{width // 4}"
-    record(f"timm:{loaded.audit.variant}".removesuffix(":"), f"read, {grid} grid", difference)
+    record(f"{loaded.audit.layout}:{loaded.audit.variant}".removesuffix(":"), f"read, {grid} grid", difference)
     assert difference < 1e-5
 
 
