@@ -45,6 +45,25 @@ KINDS = {
     "relative, normed patches": dataclasses.replace(
         TINY, positions="none", relative=2, patches="linear", patch_norms=True, qkv_bias=False, pooled_norm=True
     ),
+    "queries and keys normed over all heads": dataclasses.replace(
+        TINY, qk_norm=True, qk_norm_joint=True, norm="RMSNorm", layer_scale=1.0, final_norm=False
+    ),
+    "relative bias, inner norms": dataclasses.replace(
+        TINY, positions="none", relative_bias=True, attention_norm=True, mlp_norm=True, key_bias=False, layer_scale=1.0
+    ),
+    "mixed rotary, norms behind": dataclasses.replace(
+        TINY, positions="none", rotary="mixed", post_norm=True, token_norm=True, registers=1, mlp="gated", mlp_norm=True
+    ),
+    "rotary of a reference grid, probe": dataclasses.replace(
+        TINY,
+        rotary="pe",
+        rotary_grid=(6, 6),
+        rotary_prefix=True,
+        pre_norm=True,
+        pool="attention",
+        pool_heads=1,
+        pool_mlp_width=20,
+    ),
 }
 
 

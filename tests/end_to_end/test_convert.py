@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,6 +99,7 @@ def test_what_only_our_predictions_do_is_told(vitrail, plain, tmp_path):
     answer = vitrail("convert", tmp_path / "kept", "--to", "timm", "--out", tmp_path / "timm")
     views = "every picture and its mirror image and itself moved by 2 to either side"
     assert f"averages over {views} here, and timm does not" in answer.out
+    assert "the softmax of its outputs and the answers of vitrail predict differ by at most " in answer.out
     assert vitrail("convert", tmp_path / "kept", "--to", "bundle", "--out", tmp_path / "again").code == 0
     info = bundle.read_bundle_info(tmp_path / "again").info
     assert (info["mirror"], info["shift"]) == (True, 2)
@@ -166,8 +168,12 @@ def test_a_published_classifier_answers_with_its_own_names(vitrail, plain, flowe
 
 
 def test_weights_without_class_names_cannot_answer(vitrail, plain, flowers, tmp_path):
-    assert vitrail("convert", plain, "--to", "google-npz", "--out", tmp_path / "there.npz").code == 0
-    said = sentence(vitrail("predict", tmp_path / "there.npz", flowers / "disc"), 2)
+    assert vitrail("convert", plain, "--to", "google-npz", "--out", tmp_path / "named.npz").code == 0
+    with np.load(tmp_path / "named.npz") as arrays:
+        np.savez(tmp_path / "there.npz", **arrays)
+    answer = vitrail("predict", tmp_path / "there.npz", flowers / "disc")
+    assert "there.npz: the file does not say norm_eps=1e-06, activation=GELUTanh" in answer.err
+    said = sentence(answer, 2)
     assert said.startswith("Answers need the names of the classes, and ") and "id2label" in said
 
 

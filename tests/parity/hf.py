@@ -32,7 +32,7 @@ class Case:
     """The reference's numbers by our names: blocks.{i} and some of embedded, tokens, pooled, outputs."""
     sizes: Sequence[str] = tuple(SIZES)
     memory: str = ""
-    """Our layout of its names in memory."""
+    """Our layout of its names in memory; empty if its tensors are not ours one by one, so that gradients differ."""
 
 
 def randomised(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
@@ -41,7 +41,7 @@ def randomised(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(0.15 * torch.randn(parameter.shape, generator=generator))
-            if ("norm" in name and name.endswith("weight")) or "lambda1" in name:
+            if ("norm" in name and name.endswith("weight")) or "lambda" in name:
                 parameter.add_(1.0)
     return model.eval()
 

@@ -57,6 +57,56 @@ def run_tower_classifier(model: nn.Module, pictures: Tensor) -> Numbers:
     return {**blocks(out.hidden_states), "outputs": out.logits}
 
 
+def run_yolos(model: nn.Module, pictures: Tensor) -> Numbers:
+    """The backbone, with its detection tokens, which stand last, in the place of registers."""
+    out = getattr(model, "vit", model)(pictures, output_hidden_states=True)
+    first = torch.arange(out.last_hidden_state.shape[1]).roll(model.config.num_detection_tokens)
+    order = torch.cat([torch.tensor([0]), first[first > 0]])
+    found = {**blocks(out.hidden_states), "tokens": out.last_hidden_state}
+    return {name: tensor[:, order] for name, tensor in found.items()}
+
+
+def run_mlcd(model: nn.Module, pictures: Tensor) -> Numbers:
+    """The tower, which rotates for any grid."""
+    out = model(pictures, output_hidden_states=True)
+    return {**blocks(out.hidden_states), "tokens": out.last_hidden_state, "pooled": out.pooler_output}
+
+
+def run_aimv2(model: nn.Module, pictures: Tensor) -> Numbers:
+    """The tower, alone or in the whole; without a probe it pools nothing."""
+    out = getattr(model, "vision_model", model)(pictures, output_hidden_states=True)
+    found = {**blocks(out.hidden_states), "tokens": out.last_hidden_state}
+    if out.pooler_output is not None:
+        found["pooled"] = out.pooler_output
+    if hasattr(model, "visual_projection"):
+        found["outputs"] = model.visual_projection(out.pooler_output)
+    return found
+
+
+def run_beit(model: nn.Module, pictures: Tensor) -> Numbers:
+    """A classifier or an encoder, which resize their tables without being asked."""
+    out = model(pictures, output_hidden_states=True)
+    if "logits" in out:
+        return {**blocks(out.hidden_states), "outputs": out.logits}
+    ends = {"tokens": out.last_hidden_state, "pooled": out.pooler_output}  # Data2Vec's encoder pools nothing
+    return {**blocks(out.hidden_states), **{name: tensor for name, tensor in ends.items() if tensor is not None}}
+
+
+def run_beit_masked(model: nn.Module, pictures: Tensor) -> Numbers:
+    """The encoder of a pre-training, with the norm that the words are predicted from."""
+    out = model.beit(pictures, output_hidden_states=True)
+    return {**blocks(out.hidden_states), "tokens": model.layernorm(out.last_hidden_state)}
+
+
+def run_internvl(model: nn.Module, pictures: Tensor) -> Numbers:
+    """The image tower, alone or in a whole InternVL; it pools nothing itself: a mean of patches, or the class token."""
+    tower = model.model.vision_tower if hasattr(model, "model") else model
+    out = tower(pictures, output_hidden_states=True)
+    tokens = out.last_hidden_state
+    pooled = tokens[:, 1:].mean(dim=1) if tower.config.use_mean_pooling else tokens[:, 0]
+    return {**blocks(out.hidden_states), "tokens": tokens, "outputs": pooled}
+
+
 def run_naflex(model: nn.Module, pictures: Tensor) -> Numbers:
     """Flat patches, channels last, with their rows and columns and no padding."""
     grid = (pictures.shape[-2] // 4, pictures.shape[-1] // 4)
@@ -80,6 +130,11 @@ NAFLEX: dict[str, Any] = {**SHAPE, **MLP, "num_patches": 36}
 BOTH: dict[str, Any] = {"text_config": TEXT}
 GELU: dict[str, Any] = {**VIT, "hidden_act": "gelu"}
 NO_BIAS: dict[str, Any] = {"query_bias": False, "value_bias": False}
+RELATIVE, SHARED = {"use_relative_position_bias": True}, {"use_shared_relative_position_bias": True}
+CLASS_POSITIONS = {"use_absolute_position_embeddings": True, "use_mean_pooling": False}
+ALT_TEXT: dict[str, Any] = {**TEXT, "project_dim": 6}
+YOLOS: dict[str, Any] = {**VIT, "image_size": [24, 24], "num_detection_tokens": 3, "use_mid_position_embeddings": False}
+QWEN: dict[str, Any] = {**TEXT, "model_type": "qwen2", "num_key_value_heads": 2}
 
 CASES = {
     "vit": Case(lambda: hf.ViTModel(hf.ViTConfig(**VIT)), run_vit, memory="vit-memory"),
@@ -172,5 +227,102 @@ CASES = {
     "clip classifier": Case(
         lambda: hf.CLIPForImageClassification(hf.CLIPConfig(vision_config=VIT, **BOTH, num_labels=5)),
         run_tower_classifier, NATIVE, memory="clip-classifier",
+    ),
+    "metaclip 2": Case(
+        lambda: hf.MetaClip2VisionModelWithProjection(hf.MetaClip2VisionConfig(**VIT, projection_dim=6)), run_tower,
+        memory="clip",
+    ),
+    "metaclip 2 with text": Case(
+        lambda: hf.MetaClip2Model(hf.MetaClip2Config(vision_config=VIT, **BOTH, projection_dim=6)), run_tower,
+        memory="clip",
+    ),
+    "metaclip 2 classifier": Case(
+        lambda: hf.MetaClip2ForImageClassification(hf.MetaClip2Config(vision_config=VIT, **BOTH, num_labels=5)),
+        run_tower_classifier, NATIVE, memory="clip-classifier",
+    ),
+    "chinese-clip": Case(
+        lambda: hf.ChineseCLIPVisionModel(hf.ChineseCLIPVisionConfig(**VIT)), run_tower, memory="clip"
+    ),
+    "chinese-clip with text": Case(
+        lambda: hf.ChineseCLIPModel(hf.ChineseCLIPConfig(vision_config=VIT, **BOTH, projection_dim=6)), run_tower,
+        memory="clip",
+    ),
+    "altclip": Case(lambda: hf.AltCLIPVisionModel(hf.AltCLIPVisionConfig(**VIT)), run_tower, memory="clip"),
+    "altclip with text": Case(
+        lambda: hf.AltCLIPModel(hf.AltCLIPConfig(vision_config=VIT, text_config=ALT_TEXT, projection_dim=6)), run_tower,
+        memory="clip",
+    ),
+    "yolos": Case(lambda: hf.YolosModel(hf.YolosConfig(**YOLOS)), run_yolos),
+    "yolos detector": Case(lambda: hf.YolosForObjectDetection(hf.YolosConfig(**YOLOS)), run_yolos),
+    "internvl": Case(
+        lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT)), run_internvl, memory="internvl"
+    ),
+    "internvl with class token": Case(
+        lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT, use_mean_pooling=False, attention_bias=True)),
+        run_internvl, memory="internvl",
+    ),
+    "internvl with rms norms": Case(
+        lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT, norm_type="rms_norm")), run_internvl,
+        memory="internvl",
+    ),
+    "internvl with norms of queries and keys": Case(
+        lambda: hf.InternVLVisionModel(hf.InternVLVisionConfig(**VIT, norm_type="rms_norm", use_qk_norm=True)),
+        run_internvl, memory="internvl",
+    ),
+    "internvl with text": Case(
+        lambda: hf.InternVLForConditionalGeneration(
+            hf.InternVLConfig(vision_config=VIT, text_config=QWEN, image_token_id=5)
+        ),
+        run_internvl,
+    ),
+    "beit": Case(lambda: hf.BeitModel(hf.BeitConfig(**VIT, **RELATIVE)), run_beit, memory="beit-memory"),
+    "beit with class token and positions": Case(
+        lambda: hf.BeitForImageClassification(
+            hf.BeitConfig(**VIT, **RELATIVE, **CLASS_POSITIONS, num_labels=5)
+        ),
+        run_beit, memory="beit-memory",
+    ),
+    "beit with a shared table": Case(
+        lambda: hf.BeitForImageClassification(hf.BeitConfig(**VIT, **SHARED, use_mask_token=True, num_labels=5)),
+        run_beit,
+    ),
+    "beit with both tables": Case(lambda: hf.BeitModel(hf.BeitConfig(**VIT, **RELATIVE, **SHARED)), run_beit),
+    "beit masked": Case(
+        lambda: hf.BeitForMaskedImageModeling(hf.BeitConfig(**VIT, **SHARED, use_mask_token=True, vocab_size=9)),
+        run_beit_masked,
+    ),
+    "beit without scales": Case(
+        lambda: hf.BeitForImageClassification(hf.BeitConfig(**VIT, layer_scale_init_value=0.0, num_labels=5)), run_beit,
+        memory="beit-memory",
+    ),
+    "data2vec": Case(
+        lambda: hf.Data2VecVisionModel(hf.Data2VecVisionConfig(**VIT, **RELATIVE)), run_beit, memory="beit"
+    ),
+    "data2vec classifier": Case(
+        lambda: hf.Data2VecVisionForImageClassification(
+            hf.Data2VecVisionConfig(**VIT, **RELATIVE, **SHARED, num_labels=5)
+        ),
+        run_beit,
+    ),
+    "aimv2": Case(
+        lambda: hf.Aimv2VisionModel(hf.Aimv2VisionConfig(**VIT, use_head=False)), run_aimv2, NATIVE, memory="aimv2"
+    ),
+    "aimv2 with biases and a probe": Case(
+        lambda: hf.Aimv2VisionModel(hf.Aimv2VisionConfig(**VIT, qkv_bias=True, mlp_bias=True)), run_aimv2, NATIVE,
+        memory="aimv2",
+    ),
+    "aimv2 of any size": Case(
+        lambda: hf.Aimv2VisionModel(hf.Aimv2VisionConfig(**VIT, use_head=False, is_native=True)), run_aimv2,
+    ),
+    "aimv2 with text": Case(
+        lambda: hf.Aimv2Model(hf.Aimv2Config(vision_config=VIT, text_config=TEXT, projection_dim=6)), run_aimv2, NATIVE,
+        memory="aimv2",
+    ),
+    "mlcd": Case(lambda: hf.MLCDVisionModel(hf.MLCDVisionConfig(**VIT)), run_mlcd),
+    "mlcd of another base": Case(
+        lambda: hf.MLCDVisionModel(
+            hf.MLCDVisionConfig(**VIT, rope_parameters={"rope_type": "axial", "rope_theta": 100.0})
+        ),
+        run_mlcd,
     ),
 }  # fmt: skip

@@ -11,6 +11,7 @@ import open_clip.timm_model
 import pytest
 import timm
 import torch
+from open_clip.coca_model import CoCa
 from open_clip.model import CLIP, CustomTextCLIP, resize_pos_embed
 from torch import Tensor, nn
 
@@ -40,6 +41,13 @@ TRUNKS: dict[str, tuple[str, dict[str, Any]]] = {
     "projection": ("vit_base_patch16_224", {"timm_pool": "token", "timm_proj": "linear"}),
     "projection with bias": ("vit_base_patch16_224", {"timm_proj": "linear", "timm_proj_bias": True}),
     "timm's own head": ("vit_base_patch16_224", {"timm_pool": "token", "timm_proj": ""}),
+    "MobileCLIP 2": ("vit_large_patch14_clip_224", {"timm_pool": "token", "timm_proj": None}),
+    "EVA-01": ("eva_giant_patch14_224", {"timm_pool": "token", "timm_proj": None}),
+    "EVA-02": ("eva02_base_patch16_clip_224", {"timm_pool": "token", "timm_proj": None}),
+    "EVA-02, projection": ("eva02_large_patch14_clip_336", {"timm_pool": "token", "timm_proj": "linear"}),
+    "EVA-02, enormous": ("eva02_enormous_patch14_clip_224", {"timm_pool": "token", "timm_proj": None}),
+    "Perception Encoder": ("vit_pe_core_base_patch16_224", {"timm_pool": "map", "timm_proj": None}),
+    "Perception Encoder, gigantic": ("vit_pe_core_gigantic_patch14_448", {"timm_pool": "map", "timm_proj": None}),
 }
 TINY = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 4, "mlp_ratio": 2}
 Described = dict[str, Any]
@@ -183,6 +191,33 @@ def test_a_tower_of_timm_gives_its_answers(case: str, tmp_path: Path, monkeypatc
     difference = furthest(loaded.model, run(model, images), images)
     record(f"open-clip:{loaded.audit.variant}", "read, native grid", difference)
     assert difference <= 1e-5
+
+
+MULTIMODAL = {"width": 16, "context_length": 5, "vocab_size": 7, "layers": 1, "heads": 2, "attn_pooler_heads": 2}
+
+
+def coca(**more: Any) -> tuple[nn.Module, Described]:
+    """A CoCa, which has a decoder of words beside both towers."""
+    tokens = {"output_tokens": True}
+    model_cfg = {
+        "embed_dim": 12, "vision_cfg": {**VISION, **tokens, **more}, "text_cfg": {**TEXT, **tokens, "embed_cls": True},
+        "multimodal_cfg": MULTIMODAL,
+    }  # fmt: skip
+    return randomised(CoCa(**model_cfg)), {"model_cfg": model_cfg}
+
+
+def test_the_tower_of_a_coca_gives_its_embedding(tmp_path: Path) -> None:
+    model, described = coca()
+    loaded, images = load_checkpoint(saved(model, described, tmp_path / "folder")), pictures(16, 16)
+    with torch.no_grad():
+        difference = (loaded.model(images) - model.visual(images)[0]).abs().max().item()
+    record("open-clip", "read, native grid", difference)
+    assert difference <= 1e-5
+
+
+def test_a_coca_that_pools_by_many_queries_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a pooling by many learned queries, as CoCa has it"):
+        load_checkpoint(saved(*coca(attentional_pool=True, attn_pooler_heads=2), tmp_path / "folder"))
 
 
 def test_a_tower_of_timm_takes_its_pictures_as_its_folder_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,12 @@ def test_every_damage_is_refused_by_name(case: str) -> None:
     )
 
 
-def test_a_deit_iii_file_is_known_without_a_word_and_a_deit_file_is_timms() -> None:
-    assert load_from_tensors(original("DeiT-III")[1], "file", hints=LayoutHints(heads=4)).audit.layout == "deit3"
+def test_a_deit_iii_file_needs_its_layout_and_a_deit_file_is_timms() -> None:
+    """RoPE-ViT with a table has the same names and shapes, and other outputs."""
+    with pytest.raises(UsageError, match=r'tensors of DeiT-III and of models with rotary positions.*layout="deit3"'):
+        load_from_tensors(original("DeiT-III")[1], "file", hints=LayoutHints(heads=4))
+    named = load_from_tensors(original("DeiT-III")[1], "file", "deit3", LayoutHints(heads=4))
+    assert named.audit.layout == "deit3"
     assert load_from_tensors(original("class")[1], "file", hints=LayoutHints(heads=4)).audit.layout == "timm"
 
 

@@ -136,7 +136,7 @@ def test_what_stands_beside_the_model_is_left_aside_with_its_reason(tmp_path: Pa
 
 def test_a_hybrid_is_refused_by_what_makes_it_one(tmp_path: Path) -> None:
     path = npz(tmp_path / "r50.npz", {**weights(), "conv_root/kernel": torch.ones(7, 7, 3, 64)})
-    with pytest.raises(DamagedFileError, match=r"has conv_root/kernel: a hybrid, whose patches come out of a ResNet"):
+    with pytest.raises(UsageError, match=r"has conv_root/kernel: a hybrid, whose patches come out of a ResNet"):
         load_checkpoint(path)
 
 

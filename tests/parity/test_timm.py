@@ -86,8 +86,7 @@ def test_an_old_files_tanh_layer_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("vit_base_patch16_rpn_224", {}, "not a plain ViT"),
-        ("vit_base_patch16_rope_ape_224", {}, "angles that are none of Vitrail's"),
+        ("vit_base_patch16_rope_ape_224", {"rope_grid_offset": 0.5}, "angles that are none of Vitrail's"),
         ("vit_so150m_patch16_reg4_map_256", {}, "over the patches alone"),
         (timm_models.PLAIN, {"global_pool": "avgmax"}, "avgmax"),
     ],

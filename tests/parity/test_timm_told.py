@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -17,28 +19,15 @@ from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
 
-OTHERS = (
-    "eva02_enormous",
-    "_18x2_",
-    "_rpn_",
-    "_dwee_",
-    "_dpwee_",
-    "_dlittle_",
-    "sapiens2",
-    "aimv2",
-    "beit3",
-    "radio",
-    "_par_",
-    "_parfac_",
-)
-"""Architectures that are no plain ViT."""
+OTHERS = ("_dwee_", "_dpwee_", "_dlittle_", "sapiens2", "naflexvit.*radio", "_par_", "_parfac_")
+"""Architectures that Vitrail does not read, by a pattern of their names."""
 TINY_PLAIN = {"img_size": 32, "embed_dim": 64, "depth": 1, "num_heads": 1}
 TINY_CLIP = {"img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2}
 NAMES = tuple(
     name
-    for module in ("vision_transformer", "deit", "eva", "naflexvit")
+    for module in ("vision_transformer", "deit", "eva", "naflexvit", "beit")
     for name in timm.list_models(module=module)
-    if not any(word in name for word in OTHERS)
+    if not any(re.search(word, name) for word in OTHERS)
 )
 
 
@@ -52,35 +41,74 @@ def differing(name: str) -> dict[str, tuple[object, object]]:
     """What we say about an architecture and what timm builds, where they differ."""
     with torch.device("meta"):
         model = timm.create_model(name, depth=1)
-    hints = LayoutHints(foreign_config={"architecture": name, "global_pool": model.global_pool})
+    hints = LayoutHints(foreign_config=timm_config.describe_published_model(name) or {"architecture": name})
     block = model.blocks[0]
-    gated = type(getattr(block, "mlp", None)).__name__ in ("GluMlp", "SwiGLU")
-    probe, rotary = model.attn_pool is not None, type(getattr(model, "rope", None)).__name__
-    if rotary not in ("NoneType", "RotaryEmbeddingDinoV3"):
-        return {} if refused(hints) else {"rotary": (None, rotary)}
+    if hasattr(block, "attns"):
+        norm, attention, mlp = block.attns[0].norm, block.attns[0].attn, block.ffns[0].mlp
+    else:
+        norm = block.norm1 if hasattr(block, "norm1") else block.in_norm
+        attention, mlp = getattr(block, "attn", block), getattr(block, "mlp", None)
+    gated = type(mlp).__name__ in ("GluMlp", "SwiGLU")
+    probe, pooled_norm = getattr(model, "attn_pool", None), not isinstance(model.fc_norm, nn.Identity)
+    usual = timm_config.default_eva_pool(hints) if timm_config.is_eva(hints) else "class"
+    has_class = model.cls_token is not None if hasattr(model, "cls_token") else model.embeds.cls_token is not None
+    lacks_norm = isinstance(model.norm, nn.Identity) and not pooled_norm
     ours = {
         "heads": timm_config.read_timm_heads(hints, model.embed_dim, 1, 1, gated),
-        "norm_eps": timm_config.choose_norm_eps(hints, pre_norm=not isinstance(model.norm_pre, nn.Identity)),
+        "norm_eps": timm_config.choose_norm_eps(hints, pre_norm=not isinstance(norm_before(model), nn.Identity)),
         "activation": timm_config.choose_activation(hints, pre_norm=False, gated=gated),
-        "pool": timm_config.choose_pool(
-            hints, probe, model.cls_token is not None if hasattr(model, "cls_token") else True, False
-        ),
+        "pool": timm_config.choose_pool(hints, probe is not None, has_class, pooled_norm, usual),
         "rotary": timm_config.choose_rotary(hints, bare=None),
+        "post_norm": timm_config.read_post_norm(hints, ambiguous=False, names=""),
+        "pool_heads": None if probe is None else timm_config.read_probe_heads(hints) or attention.num_heads,
+        "eva": timm_config.is_eva(hints),
+        "no final norm": timm_config.lacks_final_norm(hints),
     }
     theirs = {
-        "heads": getattr(block, "attn", block).num_heads,
-        "norm_eps": block.norm1.eps if hasattr(block, "norm1") else block.in_norm.eps,
-        "activation": type(block.mlp.act if hasattr(block, "mlp") else block.mlp_act).__name__,
+        "heads": attention.num_heads,
+        "norm_eps": norm.eps,
+        "activation": type(block.mlp_act if mlp is None else mlp.act).__name__,
         "pool": timm_config.TIMM_POOLS[model.global_pool],
-        "rotary": "none" if rotary == "NoneType" else "dinov3",
+        "rotary": rotary_of(model),
+        "post_norm": "Post" in type(block).__name__,
+        "pool_heads": None if probe is None else probe.num_heads,
+        "eva": type(model).__name__ == "Eva",
+        "no final norm": lacks_norm,
     }
     return {word: (ours[word], theirs[word]) for word in ours if ours[word] != theirs[word]}
 
 
-def refused(hints: LayoutHints) -> bool:
-    with pytest.raises(UsageError, match="angles that are none of Vitrail's"):
-        timm_config.choose_rotary(hints, bare=None)
-    return True
+def norm_before(model: nn.Module) -> nn.Module:
+    """The norm before the blocks; `Beit` has none."""
+    return getattr(model, "norm_pre", nn.Identity())
+
+
+def rotary_of(model: nn.Module) -> dict[str, Any]:
+    """timm's rotary positions in our words."""
+    rope = getattr(model, "rope", None)
+    kind = type(rope).__name__
+    if kind in ("NoneType", "RotaryEmbeddingDinoV3", "RotaryEmbeddingMixed"):
+        return {"rotary": {"NoneType": "none", "RotaryEmbeddingDinoV3": "dinov3"}.get(kind, "mixed")}
+    words = {("ij", 0.0): "eva02", ("xy", 0.0): "rope-vit", ("xy", 1.0): "pe"}
+    ours = words[rope.grid_indexing, float(rope.grid_offset)]
+    usual = {"rope-vit": 100.0}.get(ours, 10000.0)
+    reference = None if rope.ref_feat_shape is None else tuple(rope.ref_feat_shape)
+    base = None if rope.temperature == usual else float(rope.temperature)
+    return {"rotary": ours, "rotary_base": base, "rotary_grid": reference}
+
+
+def test_the_pictures_of_a_published_name_are_those_of_some_of_its_weights() -> None:
+    weights: dict[str, set[tuple[tuple[float, ...], tuple[float, ...]]]] = {}
+    for full in timm.list_models(pretrained=True):
+        published = timm.get_pretrained_cfg(full)
+        weights.setdefault(full.partition(".")[0], set()).add((tuple(published.mean), tuple(published.std)))
+    wrong = {}
+    for name in NAMES:
+        described = timm_config.describe_published_model(name).get("pretrained_cfg")
+        if described and name in weights:
+            found = tuple(described["mean"]), tuple(described["std"])
+            wrong |= {} if found in weights[name] else {name: weights[name]}
+    assert not wrong
 
 
 def test_a_bare_file_of_a_published_size_needs_no_heads(tmp_path: Path) -> None:

@@ -70,6 +70,25 @@ PARTS = {
     "DINOv3": replace(
         TINY, positions="none", rotary="dinov3", registers=4, layer_scale=1.0, key_bias=False, norm_eps=1e-5
     ),
+    "rotation alone": replace(TINY, positions="none", rotary="axial"),
+    "EVA-02": replace(
+        TINY, rotary="eva02", rotary_grid=(4, 4), mlp="gated", activation="SiLU", mlp_norm=True, attention_norm=True,
+        key_bias=False,
+    ),
+    "RoPE-ViT": replace(TINY, positions="none", rotary="rope-vit", rotary_base=50.0, layer_scale=1.0),
+    "RoPE-ViT, mixed": replace(TINY, class_position=False, rotary="mixed", layer_scale=1.0),
+    "Perception Encoder": replace(
+        TINY, rotary="pe", rotary_grid=(6, 5), pre_norm=True, patch_bias=False, norm_eps=1e-5, pool="attention",
+        pool_heads=2, pool_mlp_width=20,
+    ),
+    "inner norms": replace(TINY, attention_norm=True, mlp_norm=True),
+    "packed gate with a norm": replace(TINY, mlp="gated-packed", activation="SiLU", mlp_norm=True),
+    "norm of patch tokens": replace(TINY, token_norm=True),
+    "AIMv2": replace(
+        TINY, token_norm=True, norm="RMSNorm", norm_eps=1e-5, mlp="gated", activation="SiLU", class_token=False,
+        pool="mean", qkv_bias=False, out_bias=False, mlp_bias=False,
+    ),
+    "norms behind the branches": replace(TINY, post_norm=True),
     "DINOv3 with packed gates": replace(
         TINY, positions="none", rotary="dinov3", registers=1, layer_scale=1.0, mlp="gated-packed", activation="SiLU"
     ),
@@ -80,6 +99,10 @@ MISSING = {
     "pool_blocks=2": replace(TINY, pool_blocks=2),
     'head="tanh"': replace(TINY, head="tanh"),
     "relative=2": replace(TINY, relative=2),
+    "qk_norm_joint=true": replace(TINY, qk_norm=True, qk_norm_joint=True),
+    "rotary_prefix=true": replace(TINY, rotary="eva02", rotary_prefix=True),
+    "relative_bias=true": replace(TINY, positions="none", relative_bias=True),
+    "post_norm=true": replace(TINY, post_norm=True, layer_scale=1.0),
     "patch_norms=true": replace(TINY, patches="linear", patch_norms=True),
     "head_width=12": replace(TINY, head_width=12),
     "qk_scale=1.0": replace(TINY, qk_scale=1.0),

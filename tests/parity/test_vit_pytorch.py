@@ -6,6 +6,8 @@ last test compares with version 1.15.7 itself.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 from importlib.util import module_from_spec, spec_from_file_location
@@ -16,6 +18,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from vit_pytorch import SimpleViT, ViT
+from vit_pytorch.simple_flash_attn_vit import SimpleViT as SimpleFlashViT
+from vit_pytorch.simple_vit_with_patch_dropout import SimpleViT as SimpleViTWithPatchDropout
+from vit_pytorch.simple_vit_with_register_tokens import SimpleViT as SimpleViTWithRegisters
+from vit_pytorch.vit_with_decorr import ViT as DecorrelatedViT
 
 from parity.differences import record
 from parity.negative import refuses_every_damage
@@ -129,6 +135,80 @@ def test_what_no_tensor_says_is_asked_for_by_name(tmp_path: Path) -> None:
         load_checkpoint(saved(reference("simple"), tmp_path), LoadOptions(heads=2))
     with pytest.raises(UsageError, match=r"has 16 columns, no 2x2 patch of 3 channels\. Pass channels="):
         load_checkpoint(saved(reference("one channel"), tmp_path), LoadOptions(heads=2))
+
+
+@pytest.mark.parametrize("size", [(16, 16), (12, 20)])
+def test_register_tokens_of_a_simple_one_are_registers(size: tuple[int, int], tmp_path: Path) -> None:
+    model = randomised(SimpleViTWithRegisters(**{**SHAPE, "image_size": size}, num_register_tokens=3))
+    loaded = load_checkpoint(saved(model, tmp_path), LoadOptions(heads=2, image_size=size))
+    assert (loaded.audit.variant, loaded.config.registers) == ("simple-registers", 3)
+    images = pictures(*size)
+    theirs = run(model, images)
+    blocks = {name: tensor.roll(3, dims=1) for name, tensor in theirs.items() if name != "outputs"}  # ours come first
+    difference = furthest(loaded.model, {**theirs, **blocks}, images)
+    record("vit-pytorch:simple-registers", "read, native grid", difference)
+    assert difference <= 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:.*sdp_kernel.*:FutureWarning")
+@pytest.mark.parametrize(
+    ("build", "variant"),
+    [
+        (SimpleViTWithPatchDropout, "simple"),
+        (SimpleFlashViT, "simple-before-1.4"),
+        (DecorrelatedViT, "decorrelated"),
+    ],
+)
+def test_classes_that_only_train_otherwise_give_their_outputs(
+    build: type[nn.Module], variant: str, tmp_path: Path
+) -> None:
+    model, images = randomised(build(**SHAPE)), pictures(16, 16)
+    pool: dict[str, Any] = {} if variant.startswith("simple") else {"pool": "class"}
+    loaded = load_checkpoint(saved(model, tmp_path), LoadOptions(heads=2, image_size=16, **pool))
+    assert loaded.audit.variant == variant
+    with torch.no_grad():
+        theirs = model(images)
+        theirs = theirs[0] if isinstance(theirs, tuple) else theirs  # beside a loss of its training
+        difference = (loaded.model(images) - theirs).abs().max().item()
+    record(f"vit-pytorch:{variant}", "read, native grid", difference)
+    assert difference <= 1e-5
+
+
+ANY_CLASS: dict[str, Any] = {
+    **SHAPE, "image_patch_size": 4, "frames": 4, "frame_patch_size": 2, "seq_len": 16, "num_residual_streams": 2,
+    "freq_patch_size": 4, "max_tokens_per_depth": (8, 4), "ndim": 2, "input_shape": 16, "cls_depth": 1,
+}  # fmt: skip
+"""Arguments of every class of the package that takes a ViT's."""
+OTHERS = {
+    "ats_vit.ViT": "its head normalises", "cait.CaiT": "CaiT", "deepvit.DeepViT": "DeepViT", "jet_vit.JetViT": "JetViT",
+    "jumbo_vit.JumboViT": "JumboViT", "learnable_memory_vit.ViT": "reads more tokens", "local_vit.LocalViT": "LocalViT",
+    "looped_vit.LoopedViT": "LoopedViT", "na_vit.NaViT": "NaViT", "na_vit_nested_tensor.NaViT": "NaViT",
+    "parallel_vit.ViT": "parallel ViT", "simple_uvit.SimpleUViT": "SimpleUViT",
+    "simple_vit_attn_residual.SimpleViTAttnResidual": "attention residuals",
+    "attn_residual_with_dca_simple_vit.SimpleViT": "attention residuals",
+    "simple_vit_orthog_residual_update.SimpleViT": "orthogonal", "simple_vit_with_fft.SimpleViT": "FFT",
+    "simple_vit_with_hyper_connections.SimpleViT": "hyper-connections", "simple_vit_with_qk_norm.SimpleViT": "QK norm",
+    "simple_vit_with_relative_proj_pos_bias.SimpleViT": "relative positions",
+    "simple_vit_with_sparse_gating.SimpleViTWithSparseGating": "sparse gating",
+    "simple_vit_with_specialized_cls.SimpleViT": "specialised",
+    "simple_vit_with_value_residual.SimpleViT": "first block",
+    "vit_1d.ViT": "its head normalises", "vit_3d.ViT": "its head normalises", "vit_detpool.ViTDetPool": "ViTDetPool",
+    "vit_for_small_dataset.ViT": "small data sets", "vit_nd.ViTND": "ViTND", "vit_nd_pope.ViTND": "polar",
+    "vit_nd_rotary.ViTND": "rotary", "vit_with_keel_post_ln.ViT": "Keel", "vit_with_patch_dropout.ViT": "its head norm",
+    "vit_with_patch_merger.ViT": "patch merger", "xcit.XCiT": "XCiT",
+}  # fmt: skip
+"""The other classes, and a part of what is said of their files."""
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_the_other_classes_are_refused_by_name(which: str, tmp_path: Path) -> None:
+    module, _, name = which.partition(".")
+    build = getattr(importlib.import_module(f"vit_pytorch.{module}"), name)
+    known = inspect.signature(build.__init__).parameters
+    model = build(**{word: value for word, value in ANY_CLASS.items() if word in known})
+    for outputs in (None, 0):
+        with pytest.raises(UsageError, match=OTHERS[which]):
+            load_checkpoint(saved(model, tmp_path), LoadOptions(heads=2, image_size=16, pool="class", outputs=outputs))
 
 
 # -- Older versions

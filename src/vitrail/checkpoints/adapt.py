@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..model.config import Pool, ViTConfig
-from ..model.positions import dinov3_periods, fixed_table, resample_table
+from ..model.positions import dinov3_periods, fixed_table, relative_bias_rule, resample_relative_bias, resample_table
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .layouts import computed_tensors
@@ -45,7 +45,7 @@ class ModelDraft:
 
 
 def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDraft:
-    """Change the image size: a learned position table is resampled once, a fixed one is computed for the new grid.
+    """Change the image size: learned positions are resampled once, a fixed table is computed for the new grid.
 
     Raises:
         UsageError: a side is not a multiple of the patch.
@@ -55,6 +55,8 @@ def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDr
         return draft
     new = replace(config, image_size=size)
     draft = replace(draft, config=new)
+    if config.relative_bias and new.grid != config.grid:
+        draft = _resample_biases(draft, config)
     if POSITION_TABLE not in draft.values or new.grid == config.grid:
         return draft.with_note(
             f"made for pictures of {_format_size(config.image_size)} pixels, now for {_format_size(size)}"
@@ -68,6 +70,15 @@ def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDr
     values[POSITION_TABLE] = torch.cat([table[:first], patches])
     grids = f"from {_format_size(config.grid)} to {_format_size(new.grid)} patches"
     return replace(draft, values=values).with_note(f"positions resampled {grids} by the rule {config.resample}")
+
+
+def _resample_biases(draft: ModelDraft, old: ViTConfig) -> ModelDraft:
+    """The draft with every table of relative biases for its own grid, from that of `old`."""
+    values, rule = dict(draft.values), relative_bias_rule(old.resample)
+    for name in [name for name in values if name.endswith(".relative_bias.table")]:
+        values[name] = resample_relative_bias(values[name], old.grid, draft.config.grid, rule)
+    grids = f"from {_format_size(old.grid)} to {_format_size(draft.config.grid)} patches"
+    return replace(draft, values=values).with_note(f"relative biases resampled {grids} by the rule {rule}")
 
 
 def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolicy | None) -> ModelDraft:
@@ -122,7 +133,7 @@ def adapt_pool(draft: ModelDraft, pool: Pool | None, outputs: int | None) -> Mod
         )
     assert pool is not None
     without = adapt_outputs(draft, 0) if config.outputs or config.head == "tanh" else draft
-    new = replace(without.config, pool=pool, distillation_head=False)
+    new = replace(without.config, pool=pool, distillation_head=False, pool_heads=None, pool_mlp_width=None)
     state = build_on_meta(new).state_dict()
     values = {name: tensor for name, tensor in without.values.items() if name in state}
     fitting = {name for name, tensor in values.items() if tensor.shape == state[name].shape}

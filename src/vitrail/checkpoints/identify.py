@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Any
 
 from ..errors import DamagedFileError, UsageError
@@ -14,19 +15,29 @@ from .families import (
     dinov2_dinov3,
     flax,
     hf,
+    hf_aimv2,
+    hf_beit,
     hf_clip_siglip,
     hf_dino,
+    hf_mlcd,
+    hf_yolos,
+    internvit,
     originals,
     t2t,
     teaching,
     timm,
+    timm_beit,
     timm_eva_naflex,
+    timm_relpos,
     torchvision,
+    vit5,
     vit_pytorch,
 )
-from .layouts import Layout, NameRule, PartsRule, TensorDict
-from .validate import compile_pattern, nearest_name_hint
+from .layouts import IgnoreRule, Layout, PartsRule, TensorDict, find_ignore_rule
+from .validate import compile_pattern, nearest_name_hint, zero_block_number
 
+UNLIKE = "It is no plain Vision Transformer that Vitrail reads:"
+"""Beginning of a message on a file of another architecture."""
 _GLOB = re.compile(r"[*?\[]")
 FAMILIES: tuple[tuple[Layout, ...], ...] = (
     flax.BIG_VISION_LAYOUTS,
@@ -37,20 +48,28 @@ FAMILIES: tuple[tuple[Layout, ...], ...] = (
     dinov2_dinov3.DINOV3_LAYOUTS,
     teaching.EXPLAINED_LAYOUTS,
     flax.GOOGLE_NPZ_LAYOUTS,
+    hf_aimv2.HF_AIMV2_LAYOUTS,
+    hf_beit.HF_BEIT_LAYOUTS,
     hf_clip_siglip.HF_CLIP_LAYOUTS,
     hf_dino.HF_DINOV2_LAYOUTS,
     hf_dino.HF_DINOV3_LAYOUTS,
+    hf_mlcd.HF_MLCD_LAYOUTS,
     hf_clip_siglip.HF_SIGLIP_LAYOUTS,
     hf.HF_VIT_LAYOUTS,
+    hf_yolos.HF_YOLOS_LAYOUTS,
     originals.IJEPA_LAYOUTS,
+    internvit.INTERNVIT_LAYOUTS,
     originals.MAE_LAYOUTS,
     clip.OPEN_CLIP_LAYOUTS,
     clip.OPENAI_CLIP_LAYOUTS,
     t2t.T2T_LAYOUTS,
     timm.TIMM_LAYOUTS,
+    timm_beit.BEIT_LAYOUTS,
+    timm_relpos.RELPOS_LAYOUTS,
     timm_eva_naflex.EVA_LAYOUTS,
     timm_eva_naflex.NAFLEX_LAYOUTS,
     torchvision.TORCHVISION_LAYOUTS,
+    vit5.VIT5_LAYOUTS,
     vit_pytorch.VIT_PYTORCH_LAYOUTS,
     teaching.XRAY_LAYOUTS,
 )
@@ -73,7 +92,8 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
 
     Raises:
         DamagedFileError: none fits, or several do. The message names the closest layout and what the file lacks.
-        UsageError: there is no layout of that name, or config.json names an unknown kind of model.
+        UsageError: there is no layout of that name, config.json names an unknown kind of model, or the file has other
+            tensors than any layout.
     """
     candidates = list_candidates(layout, foreign or {})
     fitting = [candidate for candidate in candidates if matches_layout(candidate, names)]
@@ -82,6 +102,8 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
     if fitting:
         keys = " and ".join(candidate.key for candidate in fitting)
         raise DamagedFileError(f"The file fits {len(fitting)} layouts, {keys}. Name one with layout=.")
+    if layout is None and (stranger := _describe_stranger(candidates, names)):
+        raise UsageError(stranger)
     if len(candidates) == 1:
         raise DamagedFileError(
             f"The file is not of the layout {candidates[0].key}: it {_explain_mismatch(candidates[0], names)}."
@@ -116,6 +138,14 @@ def read_model_types(foreign: Mapping[str, Any]) -> tuple[str, ...]:
     inner = foreign.get("vision_config")
     kinds = (inner.get("model_type") if isinstance(inner, dict) else None, foreign.get("model_type"))
     return tuple(kind for kind in kinds if isinstance(kind, str))
+
+
+def read_kinds(foreign: Mapping[str, Any]) -> tuple[str, ...]:
+    """As `read_model_types`, with the architecture's name for timm and for OpenCLIP's towers of timm."""
+    architecture: Any = foreign
+    for name in ("model_cfg", "vision_cfg", "timm_model_name") if "model_cfg" in foreign else ("architecture",):
+        architecture = architecture.get(name) if isinstance(architecture, Mapping) else None
+    return (architecture,) if isinstance(architecture, str) else read_model_types(foreign)
 
 
 def _filter_by_model_type(candidates: tuple[Layout, ...], foreign: Mapping[str, Any]) -> tuple[Layout, ...]:
@@ -188,12 +218,53 @@ def _describe_closest(candidates: Collection[Layout], names: Collection[str]) ->
     return f"It comes near {best.key}, but {_explain_mismatch(best, names)}."
 
 
+def _describe_stranger(candidates: Collection[Layout], names: Collection[str]) -> str:
+    """What a file is that has other tensors than any layout, in a sentence; empty if few differ from those of one."""
+    first, last = (end(names, default="").split(".") for end in (min, max))
+    shared = [part for part, other in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))]
+    inside = [name.removeprefix(".".join([*shared, ""])) for name in names]
+    counts = {layout.key: _count_known_names(layout, inside) for layout in candidates}
+    nearest = max(counts, key=lambda key: counts[key])
+    if 2 * counts[nearest] > len(inside) or not inside:
+        return describe_other_blocks(LAYOUTS[nearest], inside)
+    known = f"the nearest layout, {nearest}, knows {counts[nearest]}" if counts[nearest] else "no layout knows any"
+    return f"{UNLIKE} of its {len(inside)} tensors ({', '.join(inside[:3])}) {known}."
+
+
+def describe_other_blocks(layout: Layout, names: Collection[str]) -> str:
+    """What the blocks of a file have that a layout lacks, in a sentence; empty where not every block has it."""
+    alike, patterns = _group_by_block(names), _compile_names(layout)
+    depth = max(map(len, alike), default=0)
+    for name, *others in alike:
+        of_every_block = depth > 1 and (1 + len(others)) % depth == 0
+        if of_every_block and not _is_known(name, layout, patterns) and not find_ignore_rule(layout, name):
+            return f"{UNLIKE} every block has a tensor such as {name}, which the layout {layout.key} lacks."
+    return ""
+
+
 def _count_known_names(layout: Layout, names: Collection[str]) -> int:
-    """How many of the names the layout's table would load."""
+    """How many of the names the layout's table has."""
+    patterns = _compile_names(layout)
+    return sum(len(alike) for alike in _group_by_block(names) if _is_known(alike[0], layout, patterns))
+
+
+def _group_by_block(names: Collection[str]) -> list[list[str]]:
+    """Names that differ in the number of the block alone, together."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(zero_block_number(name), []).append(name)
+    return list(found.values())
+
+
+def _is_known(name: str, layout: Layout, patterns: Collection[re.Pattern[str]]) -> bool:
+    bare = name.removeprefix(layout.prefix)
+    return any(pattern.fullmatch(bare) for pattern in patterns)
+
+
+def _compile_names(layout: Layout) -> list[re.Pattern[str]]:
+    """Patterns of the names that the layout's table has."""
     known: list[str] = []
     for rule in layout.rules:
-        if isinstance(rule, NameRule | PartsRule):
-            known += [rule.theirs] if isinstance(rule, NameRule) else rule.theirs
-    patterns = [compile_pattern(name) for name in known]
-    forms = [name.removeprefix(layout.prefix) for name in names]
-    return sum(any(pattern.fullmatch(form) for pattern in patterns) for form in forms)
+        if not isinstance(rule, IgnoreRule):
+            known += rule.theirs if isinstance(rule, PartsRule) else [rule.theirs]
+    return [compile_pattern(name) for name in known]

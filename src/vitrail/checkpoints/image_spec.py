@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..config import read
 from ..errors import DamagedFileError, UsageError
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .layouts import LayoutHints
 from .numerics import NumericsCard
-from .weight_files import ForeignFolder
+from .weight_files import ForeignFolder, is_written_by_vitrail
 
 PILLOW_RESAMPLE = {"bicubic": 3, "bilinear": 2}
 """Pillow's numbers of the interpolations."""
@@ -28,7 +29,7 @@ CROP_MODES = {"crop": "center", "squash": "squash", "pad": "border"}
 """Our words for fitting an image into the model's size, and timm's."""
 _OPEN_CLIP_FITS = {"shortest": "crop", "squash": "squash", "longest": "pad"}
 _INTERPOLATIONS = {number: word for word, number in PILLOW_RESAMPLE.items()}
-_SHORT_SIDE_PROCESSORS = ("CLIP", "Bit")
+_SHORT_SIDE_PROCESSORS = ("CLIP", "ChineseCLIP", "Bit")
 """Prefixes of the names of transformers' processors for which a single size means the short side."""
 _SpecFields = tuple[dict[str, Any], tuple[str, ...]]
 """Fields of ImageSpec, None for those that are not given; and notes."""
@@ -90,6 +91,8 @@ def make_image_spec(
     Raises:
         DamagedFileError: the folder's description is invalid.
     """
+    if is_written_by_vitrail(folder.config) and isinstance(own := folder.config.get("image"), Mapping):
+        return read(ImageSpec, own, f"{folder.path}: image"), ()
     try:
         from_folder, notes = _fields_from_folder(folder, hints)
         fields = {name: value for name, value in from_folder.items() if value is not None}
@@ -97,6 +100,8 @@ def make_image_spec(
             fields = card.preprocessing(hints.match)
             if fields.get("fit") != "pad":
                 fields["crop_fraction"] = card.crop(hints.match, config.image_size)
+            if not (folder.preprocessor or {"pretrained_cfg", "preprocess_cfg"} & folder.config.keys()):
+                notes = (*notes, _note_card_fields(fields, hints))
         elif not fields:
             notes = (*notes, "how its pictures are prepared is not known: mean and deviation 0.5 are assumed")
         elif hints.image_size is None:
@@ -106,6 +111,13 @@ def make_image_spec(
         return replace(base, **_fit_channels(fields, config.channels)), notes
     except (ValueError, TypeError, ZeroDivisionError) as error:  # UsageError among them
         raise DamagedFileError(f"{folder.path}: the description of its pictures makes no sense: {error}") from error
+
+
+def _note_card_fields(fields: Mapping[str, Any], hints: LayoutHints) -> str:
+    whose = f"{hints.match}'s" if hints.match in ("timm", "transformers") else "its authors'"
+    values = {name: value if isinstance(value, tuple) else (value,) for name, value in fields.items()}
+    words = ", ".join(f"{name} {' '.join(map(str, several))}" for name, several in values.items())
+    return f"the file does not say how its pictures are prepared: {whose} way is taken, {words}"
 
 
 def resize_spec(old: ImageSpec, config: ViTConfig) -> ImageSpec:
@@ -145,11 +157,16 @@ def _fields_from_folder(folder: ForeignFolder, hints: LayoutHints) -> _SpecField
 def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
     size = _as_mapping(config.get("size"))
     short, inner = _short_side(config), _processor_output_size(config)
+    notes: tuple[str, ...] = ()
+    if short and "longest_edge" in size:  # YOLOS, which keeps the aspect ratio and cuts nothing
+        sides = f"a short side of {short} and at most {size['longest_edge']} pixels"
+        notes, short = (f"its processor keeps the aspect ratio, with {sides}; here it is that of the model",), None
     outer = (short, short) if short else _parse_sides(config.get("size"))
     cut = bool(config.get("do_center_crop", short is not None)) and "max_height" not in size
     resample = config.get("resample")
     word = _INTERPOLATIONS.get(2 if resample is None else resample)
-    interpolation, notes = _check_interpolation(word, f"resample={resample!r}")
+    interpolation, other = _check_interpolation(word, f"resample={resample!r}")
+    notes = (*notes, *other)
     fields = {
         "mean": config.get("image_mean") if config.get("do_normalize", True) else [0.0],
         "std": config.get("image_std") if config.get("do_normalize", True) else [1.0],

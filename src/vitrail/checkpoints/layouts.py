@@ -104,6 +104,19 @@ def concat_rows(tensors: Sequence[Tensor]) -> Tensor:
 
 STACK: StorageStep[list[Tensor]] = StorageStep(lambda theirs, likes: [concat_rows(theirs)], lambda ours, config: ours)
 """Several of theirs, of equal length, are the rows of one of ours (written by `split_equally`)."""
+
+
+def _stack_blocks(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
+    first = ours[0]
+    if first.is_meta:  # as in concat_rows
+        return [first.new_empty((len(first), len(ours), *first.shape[1:]))]
+    return [torch.stack(ours, dim=1)]
+
+
+BLOCKS_ON_SECOND_AXIS: StorageStep[list[Tensor]] = StorageStep(
+    lambda theirs, likes: list(theirs[0].unbind(1)), _stack_blocks
+)
+"""One of theirs holds ours of every block along its second axis."""
 SPLIT: StorageStep[list[Tensor]] = StorageStep(
     lambda theirs, likes: list(theirs[0].split([len(like) for like in likes])),
     lambda ours, config: [concat_rows(ours)],
@@ -131,7 +144,7 @@ class NameRule:
 
 @dataclass(frozen=True)
 class PartsRule:
-    """Several tensors of theirs are several of ours."""
+    """Several tensors of theirs are several of ours. Where only ours have `{i}`, they are those of all blocks."""
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
@@ -256,6 +269,8 @@ class LayoutHints:
     A layout's `describe` gets it together with the tensors.
     """
 
+    layout: str | None = None
+    """The name of the layout, if the caller gives it."""
     heads: int | None = None
     """Attention heads; compared with the file's, or used if the file does not give them."""
     image_size: tuple[int, int] | None = None
@@ -369,6 +384,9 @@ def _make_claims(rule: Rule, layout: Layout, depth: int, prefixed: bool) -> Iter
             ours = (rule.like,)
         case ZeroRule() | CheckRule():
             ours = ()
+    if depth and not any("{i}" in name for name in theirs) and any("{i}" in name for name in ours):
+        yield TensorClaim(rule, theirs, tuple(name.replace("{i}", str(i)) for name in ours for i in range(depth)))
+        return
     for filled in _fill_placeholders(depth, *theirs, *ours):
         yield TensorClaim(rule, filled[: len(theirs)], filled[len(theirs) :])
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..config import read_some
 from ..errors import DamagedFileError, UsageError
 from ..model.config import Pool, ViTConfig
@@ -28,13 +30,18 @@ from .adapt import (
     build_on_meta,
     reorder_spec_channels,
 )
-from .identify import find_layout, list_candidates
+from .families.timm_arguments import refuse_unknown_arguments
+from .families.timm_config import describe_published_model
+from .identify import describe_other_blocks, find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
 from .numerics import find_card_for_file, load_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size, reconcile
 from .weight_files import WeightsContent, open_weights_file
 from .wrapped_model import describe_other_design, rename_replaced_head, take_known_network
+
+ORIGIN_KEY = "origin_of"
+"""Metadata of a bundle whose licence and repository are those of the family, not known to be those of its weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +64,12 @@ class LoadedModel:
     """Licence of the weights of `repository`: from the folder, the bundle or the family's card."""
     repository: str = ""
     """Origin of the weights, or of those of the family."""
+    origin_is_stated: bool = True
+    """Whether the folder or the bundle states licence and repository, or the family's card does."""
     notes: tuple[str, ...] = ()
-    """What was chosen, resampled, adapted or replaced, in sentences without a full stop."""
+    """What was assumed, chosen, resampled, adapted or replaced, in sentences without a full stop."""
+    assumed: tuple[str, ...] = ()
+    """Those of the notes that name what the file does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +92,8 @@ class LoadOptions:
     match: Match | None = None
     """Whose numerics, if they differ: the authors' ("original"), "timm"'s or "transformers"'."""
     network: str | None = None
-    """Which of several networks in a training file, such as "encoder" of I-JEPA."""
+    """Which of several networks in a training file, such as "encoder" of I-JEPA; or, for a bare file of timm, the name
+    of its architecture, such as "vit_small_patch16_rope_224", for what no tensor shows."""
     channels_policy: str | Sequence[int] | None = None
     """How the patch projection is adapted to `channels`: see `adapt.ChannelPolicy`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -119,8 +131,13 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
         return _load_content(content, str(path), options, weight_files.read_foreign_folder(path))
     if path.is_dir() or options.layout == "bundle":
         return _load_bundle(path, options)
-    content = open_weights_file(path, options.match, options.network)
-    return _load_content(content, str(path), options, weight_files.read_folder_of_file(path))
+    folder = weight_files.read_folder_of_file(path)
+    named = {} if folder.config else describe_published_model(options.network)
+    if named:
+        note = f"read as timm's {options.network}, as network= says; pictures are prepared as for most of its weights"
+        folder = replace(folder, config=named, notes=(*folder.notes, note))
+    content = open_weights_file(path, options.match, None if named else options.network)
+    return _load_content(content, str(path), options, folder)
 
 
 def _load_content(
@@ -128,6 +145,8 @@ def _load_content(
 ) -> LoadedModel:
     """Load a file, or say what it is instead if it is none of a plain ViT."""
     names = tuple(content.tensors)
+    if isinstance(own := folder.config.get("settings"), Mapping) and weight_files.is_written_by_vitrail(folder.config):
+        options = replace(options, settings={**read_some(ViTConfig, own, f"{where}: settings"), **options.settings})
     try:
         return _load_plain(content, where, options, folder)
     except (DamagedFileError, UsageError) as error:
@@ -140,14 +159,17 @@ def _load_plain(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
+    cleaned: Layout | None = None
     try:
         if folder.fault:
             list_candidates(options.layout, folder.config)  # another kind of model is named first
             raise DamagedFileError(folder.fault)
         content.tensors = take_known_network(content.tensors, options.layout, folder.config, content.notes)
         family = find_layout(content.tensors, options.layout, folder.config)
+        refuse_unknown_arguments(folder.config)
         content.tensors = rename_replaced_head(content.tensors, family, options.outputs, content.notes)
         hints = LayoutHints(
+            layout=options.layout,
             heads=options.heads,
             image_size=options.size,
             channels=None if options.policy is not None else options.channels,
@@ -160,13 +182,15 @@ def _load_plain(
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
             content.tensors = family.clean_with_hints(content.tensors, hints)
-        names = map_unprefixed_names(family, content.tensors)
+        names, cleaned = map_unprefixed_names(family, content.tensors), family
         config = family.describe({name: content.tensors[full] for name, full in names.items()}, hints)
         config = replace(config, **hints.settings)
         card_name = family.card if isinstance(family.card, str) else family.card(config, hints)
         card = find_card_for_file(load_card(card_name), Path(where).name) if card_name else None
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
+        if cleaned and isinstance(error, DamagedFileError) and (other := describe_other_blocks(cleaned, names)):
+            raise UsageError(f"{where}: {other}") from error
         raise type(error)(f"{where}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DamagedFileError(
@@ -174,7 +198,14 @@ def _load_plain(
             f"{str(error)[:80]}). Use another copy."
         ) from error
     check_model_size(config, where)
-    notes = (*folder.notes, *_shape_warnings(config, options), *_guess_warnings(config, family, hints), *content.notes)
+    assumed = _note_assumptions(content.tensors, config, family, hints)
+    notes = (
+        *folder.notes,
+        *_shape_warnings(config, options),
+        *_guess_warnings(config, family, hints),
+        *content.notes,
+        *assumed,
+    )
     state = build_on_meta(config).state_dict()
     values, audit = load_with_layout(content.tensors, state, config, family, where, options.allow_nonfinite)
     notes = (*notes, *audit.warnings)
@@ -185,7 +216,7 @@ def _load_plain(
     spec = image_spec.resize_spec(reorder_spec_channels(spec, options.policy), draft.config)
     task, classes = image_spec.read_task_and_classes(draft.config, folder.config)
     licence, repository, about = "", "", ""  # as written by Vitrail, else those of the family's published weights
-    if weight_files.is_written_by_vitrail(folder.config):
+    if own := weight_files.is_written_by_vitrail(folder.config):
         licence, repository = (str(folder.config.get(name, "")) for name in ("licence", "repository"))
     elif card is not None:
         licence, repository, about = card.licence, card.repository, card.about
@@ -198,7 +229,9 @@ def _load_plain(
         classes=classes,
         licence=licence,
         repository=repository,
+        origin_is_stated=own,
         notes=(*draft.notes, *spec_notes, *filter(None, [about])),
+        assumed=(*assumed, *spec_notes),
     )
 
 
@@ -224,6 +257,41 @@ def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tu
         return notes
     guess = f"heads={config.heads} is that of the published model of this width"
     return (*notes, f"{guess}; the file does not say it: heads= changes it")
+
+
+def _note_assumptions(
+    tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints
+) -> tuple[str, ...]:
+    """A note on what a file without a config.json does not say, with the values that were taken."""
+    if hints.foreign_config:
+        return ()
+    fields: dict[str, object] = {"norm_eps": f"{config.norm_eps:g}", "activation": config.activation}
+    if _leaves_heads_open(tensors, config, family, hints):
+        fields = {"heads": config.heads, **fields}
+    if hints.pool is None and config.pool != "attention":
+        fields["pool"] = config.pool
+    if config.rotary != "none" and not any("rope" in name for name in tensors):
+        fields["rotary"] = config.rotary
+    if config.positions in ("learned", "indexed"):
+        fields["resample"] = config.resample
+    if hints.image_size is None:
+        fields["image_size"] = "x".join(map(str, config.image_size))
+    whose = f"{hints.match}'s" if hints.match in ("timm", "transformers") else "its authors'"
+    taken = [f"{name}={value}" for name, value in fields.items() if name not in hints.settings]
+    return (f"the file does not say {', '.join(taken)}: {whose} are taken, and others can be given",) if taken else ()
+
+
+def _leaves_heads_open(tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints) -> bool:
+    """Whether a file would be read with another number of heads as well."""
+    if hints.heads is not None or "heads" in hints.settings:
+        return False
+    names = map_unprefixed_names(family, tensors)
+    other = replace(hints, heads=2 if config.heads == 1 else 1)
+    try:
+        described = family.describe({name: tensors[full] for name, full in names.items()}, other)
+    except (DamagedFileError, UsageError, ValueError, ArithmeticError):
+        return False
+    return described.heads == other.heads
 
 
 def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
@@ -253,6 +321,7 @@ def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
         classes=opened.classes if draft.config.outputs == config.outputs else (),
         licence=str(opened.info.get("licence", "")),
         repository=str(opened.info.get("repository", "")),
+        origin_is_stated=ORIGIN_KEY not in opened.info,
         notes=(*draft.notes, *opened.audit.warnings),
     )
 

@@ -60,7 +60,7 @@ tags: [vision-transformer]
 | Stored values | {spec.low:g} (black) to {spec.high:g} (white){depth} |
 | Patches | {config.patch[0]} x {config.patch[1]} pixels, {grid.rows} rows of {grid.columns} |
 | Blocks | {config.depth}, {config.width} wide, {config.heads} heads, MLP {config.mlp_width} |
-| Positions | {config.positions}, rotary {config.rotary} |
+| Positions | {config.positions}, rotary {config.rotary}{", relative biases" * config.relative_bias} |
 | Pooling | {config.pool} |
 
 ## Use

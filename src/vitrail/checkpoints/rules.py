@@ -132,6 +132,7 @@ def _check_round_trip(
     """Refuse to write a file that would be read back as another model."""
     bare = {name: tensors[full] for name, full in map_unprefixed_names(layout, tensors).items()}
     hints = LayoutHints(
+        layout=layout.name,
         heads=config.heads,
         image_size=config.image_size,
         channels=config.channels,

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..config import write
 from ..errors import UsageError
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from . import bundle
 from .families import flax, torchvision
+from .image_spec import PROBLEM_TYPES, check_model_fits
+from .weight_files import make_origin_fields
 from .writers import to_timm, to_transformers
 
 SAVE_TARGETS = ("bundle", "timm", "transformers", "torchvision", "google-npz")
@@ -52,6 +55,8 @@ def save_model(
     elif layout == "torchvision":
         torchvision.write_torchvision(path, model)
     elif layout == "google-npz":
-        flax.write_google_npz(path, model)
+        check_model_fits(model.config, spec, classes or None)
+        described = {"image": write(spec), "label_names": list(classes), "problem_type": PROBLEM_TYPES[task]}
+        flax.write_google_npz(path, model, {**make_origin_fields(info or {}), **described})
     else:
         raise UsageError(f"A model can be written as {', '.join(SAVE_TARGETS)}. Got {layout!r}.")

@@ -25,6 +25,7 @@ MAX_SHOWN = 4
 """Names that a message lists before it only counts."""
 MAX_COMPARED, MAX_COMPARED_LETTERS = 1_000, 100
 """Limits of the search for the nearest name: names, and letters of a name. Its cost grows with their product."""
+_BLOCK_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=encoderblock_)\d+(?=/)|(?<=encoder_layer_)\d+(?=\.)")
 _ADVICE = "Use another copy of the file."
 
 
@@ -33,10 +34,16 @@ def require_tensor(tensors: Mapping[str, Tensor], name: str, axes: int) -> Tenso
 
     Raises:
         DamagedFileError: it is missing (with the nearest name of the file), or has another number of axes.
+        UsageError: it is a kernel over time.
     """
     if name not in tensors:
         raise DamagedFileError(
             f"The file has no tensor {name}{nearest_name_hint(name, tensors)}, which tells the architecture."
+        )
+    if axes == 4 and tensors[name].ndim == 5:
+        raise UsageError(
+            f"{name} has 5 axes, {list(tensors[name].shape)}: its patches reach over several pictures of a video, and "
+            "a plain Vision Transformer reads one picture."
         )
     if tensors[name].ndim != axes:
         raise DamagedFileError(f"{name} must have {axes} axes. Got the shape {list(tensors[name].shape)}.")
@@ -46,6 +53,11 @@ def require_tensor(tensors: Mapping[str, Tensor], name: str, axes: int) -> Tenso
 def compile_pattern(name: str) -> re.Pattern[str]:
     """The regular expression for a name in a table: `{i}` matches any block, `{p}` weight or bias."""
     return re.compile(re.escape(name).replace(r"\{i\}", r"\d+").replace(r"\{p\}", "(weight|bias)"))
+
+
+def zero_block_number(name: str) -> str:
+    """A name with the number of its block as 0, so that the same tensors of all blocks have one name."""
+    return _BLOCK_NUMBER.sub("0", name, count=1)
 
 
 def has_tensor(tensors: Collection[str], *patterns: str) -> bool:
@@ -190,6 +202,7 @@ def check_complete(
 
     Raises:
         DamagedFileError: lists every kind of difference, the first tensors of each, and the nearest known name.
+        UsageError: the same, where all blocks alike have other tensors.
     """
     extra = [name for name in tensors if name not in expected]
     missing: list[str] = []
@@ -206,11 +219,20 @@ def check_complete(
         more = f", and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
         if names:
             faults.append(f"{len(names)} {kind}: {', '.join(names[:MAX_SHOWN])}{more}")
-    if faults:
-        raise DamagedFileError(
-            f"{where} does not fit the layout {layout}: {'; '.join(faults)}. "
-            "Give the tensors their names and shapes back, or name another layout."
-        )
+    if not faults:
+        return
+    differences = f"{where} does not fit the layout {layout}: {'; '.join(faults)}."
+    if not reshaped and _is_another_design(tensors, expected):
+        raise UsageError(f"{differences} It is the same in every block: the model has other parts than Vitrail reads.")
+    raise DamagedFileError(f"{differences} Give the tensors their names and shapes back, or name another layout.")
+
+
+def _is_another_design(tensors: Collection[str], expected: Collection[str]) -> bool:
+    """Whether names that a file has too many or too few are those of every one of several blocks."""
+    ours, theirs = (Counter(map(zero_block_number, names)) for names in (expected, tensors))
+    depth = max(ours.values())
+    differing = [(ours[name], theirs[name]) for name in {*ours, *theirs} if ours[name] != theirs[name]]
+    return depth > 1 and all(min(counts) == 0 and max(counts) % depth == 0 for counts in differing)
 
 
 def check_finite(tensors: Mapping[str, Tensor], where: str, allow_nonfinite: bool = False) -> tuple[str, ...]:

@@ -332,10 +332,14 @@ def read_foreign_folder(path: Path) -> ForeignFolder:
 
 
 def read_folder_of_file(path: Path) -> ForeignFolder:
-    """The descriptions beside a weights file, if it has the name of one in such a folder; else empty ones."""
+    """The descriptions beside a weights file that has the name of one in such a folder, or in an `.npz` that Vitrail
+    wrote; else empty ones.
+    """
     if path.name in WEIGHT_FILES and is_foreign_folder(path.parent):
         return read_foreign_folder(path.parent)
-    return ForeignFolder(path=path, config={}, preprocessor={})
+    comment = npy.read_npz_comment(path) if path.suffix == ".npz" and path.is_file() else b""
+    noted = strict_json.parse_json(comment, f"The comment in {path}") if comment.startswith(b"{") else {}
+    return ForeignFolder(path=path, config=noted if is_written_by_vitrail(noted) else {}, preprocessor={})
 
 
 def open_folder_weights(path: Path, match: str | None = None, network: str | None = None) -> WeightsContent:

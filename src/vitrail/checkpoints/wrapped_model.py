@@ -14,8 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import UsageError
-from .identify import is_glob, list_candidates, matches_layout
+from . import identify
+from .families.vit_pytorch import describe_other_class
+from .identify import is_glob, list_candidates, matches_layout, read_kinds
 from .layouts import IgnoreRule, Layout, PartsRule, Rule, has_prefix
+from .other_architectures import explain_architecture
 from .validate import compile_pattern
 
 MAX_BEGINNINGS = 16
@@ -23,17 +26,34 @@ MAX_BEGINNINGS = 16
 MAX_SHOWN = 3
 """Names that a message lists."""
 OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
-    ("*relative_position_bias_table", "relative position biases, as Swin, BEiT and relpos models have them"),
-    ("*rel_pos*", "relative positions, as SAM, MViT and relpos models have them"),
+    ("*layers.*.blocks.*relative_position_bias_table", "attention in windows with relative biases, as Swin has it"),
+    ("*trunk.*rel_pos.mlp.*", "relative biases by a small network, which are read under timm's own names only"),
+    ("*rel_pos.relative_position_bias_table", "relative biases under names that no published model has"),
+    ("*rel_pos_[hw]", "relative positions that are multiplied with queries, as SAM and MViT have them"),
+    ("*.attn.lambda_*", "differential attention, the difference of two softmaxes, as dlittle and dwee have it"),
+    ("*blocks.[0-9]*.lambda_*", "differential attention, the difference of two softmaxes, as dpwee has it"),
+    (
+        "*blocks.*.attn.k_proj.bias",
+        "queries that share keys and values, and a LayerScale of attention alone, as Sapiens2",
+    ),
+    ("*.mlp.ffn_ln.*", "the names of BAAI's EVA-02, which are not read; timm's files of it are"),
+    ("*attn_pool.query", "a pooling by many learned queries, as CoCa has it"),
+    (
+        "*attn_pool.probe",
+        "the names of Perception Encoder's own repository, which are not read; timm's and OpenCLIP's are",
+    ),
     ("*patch_embed.backbone.*", "a convolutional network before its patches (a hybrid)"),
     ("*running_mean", "batch normalisation, as convolutional networks and hybrids have it"),
     ("*downsample.*", "stages of different sizes, as Swin and other pyramids have them"),
     ("*blocks.[0-9].proj.weight", "blocks that change their width, as Hiera and MViT have them"),
     ("*.attn.proj_l.weight", "products of attention mixed over heads, as CaiT has them"),
     ("*.attn.qk.weight", "attention mixed with positions, as ConViT has it"),
-    ("*blocks.*.attn.q_proj.weight", "gates and norms inside its blocks, as EVA-02 has them"),
-    ("*patch_embed.norm.weight", "a norm of its patches, as AIMv2 and PVT have it"),
+    ("*blocks.*.attn.gate.*", "gates behind its attention, as GenLIP has them"),
     ("*stages.*", "stages of different sizes, as Hiera, PVT and other pyramids have them"),
+    ("*temporal_*", "attention over time: it reads videos"),
+    ("*text_embeddings.*", "embeddings of text, as ViLT and FLAVA have them"),
+    ("*merger.fc1.weight", "a projector to a language model, as Qwen's encoders have it"),
+    ("*embeds.pos_embed_[xy]", "positions of rows and of columns that are added"),
     ("*.lora_[AB].*", "LoRA matrices; merge them first, model.merge_and_unload()"),
     ("*flat_param", "flattened parameters of FSDP; save a full state dict (StateDictType.FULL_STATE_DICT)"),
     ("*.parametrizations.*", "parametrised weights; remove the parametrisations before saving"),
@@ -43,7 +63,7 @@ OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
 """Kinds of files that no layout reads. Only names that no layout has, because every failure is compared with them."""
 HEAD_NAMES = frozenset({"head", "heads", "classifier", "mlp_head", "linear_head"})
 """Parts of names of a head, which says nothing of the design of the encoder."""
-PLAIN_TIMM_NAMES = ("vit_", "deit", "eva", "flexivit", "naflexvit", "test_vit", "aimv2", "beit3")
+PLAIN_TIMM_NAMES = ("vit_", "deit", "eva", "flexivit", "naflexvit", "test_vit", "aimv2", "beit")
 """Beginnings of timm's names of plain ViTs."""
 
 
@@ -170,11 +190,26 @@ def _names_of(rule: Rule) -> tuple[str, ...]:
 
 def describe_other_design(names: Collection[str], foreign: Mapping[str, Any]) -> str:
     """What a file that no layout reads is instead, in a sentence; empty if it may be a damaged plain ViT."""
-    architecture = foreign.get("architecture")
-    if isinstance(architecture, str) and not architecture.startswith(PLAIN_TIMM_NAMES):
-        return f"config.json says that the model is a {architecture[:80]}, which is not a plain Vision Transformer."
+    kind = next(iter(read_kinds(foreign)), "")
+    if reason := explain_architecture(kind):
+        return f"{kind} is no plain Vision Transformer: {reason}."
+    found = _find_other_part(names)
+    known = {kind for layout in identify.LAYOUTS.values() for kind in layout.model_types}
+    if kind and kind not in known and not kind.startswith(PLAIN_TIMM_NAMES):
+        part = f": it has {found}" if found else ""
+        said = f"config.json says that the model is a {kind[:80]}"
+        return f"{said}, which is not a plain Vision Transformer known here{part}."
+    if other := describe_other_class(names):
+        return other
+    if found:
+        return f"{identify.UNLIKE} {kind if 'architecture' in foreign else 'it'} has {found}."
+    return ""
+
+
+def _find_other_part(names: Collection[str]) -> str:
+    """A part that no plain ViT has, with a tensor of it; empty if there is none."""
     encoder = [name for name in names if HEAD_NAMES.isdisjoint(name.split("."))]
     for pattern, what in OTHER_DESIGNS:
         if example := next((name for name in encoder if fnmatchcase(name, pattern)), None):
-            return f"It is no plain Vision Transformer that Vitrail reads: it has {what} ({example})."
+            return f"{what} ({example})"
     return ""

@@ -224,9 +224,9 @@ def _position_table(model: ViT) -> tuple[np.ndarray, np.ndarray, str, str, str]:
         kind = "trained" if isinstance(model.positions.table, torch.nn.Parameter) else "fixed"
         title = f"{model.config.positions} positions ({kind}): [{table.shape[0]}, {table.shape[1]}]"
         return table, table[-grid.patches :], title, "number within the token", "token"
-    if model.config.rotary == "none":
-        if model.config.relative:
-            raise UsageError("This model knows places by relative tables in every block, of which there is no figure.")
+    if model.config.rotary in ("none", "mixed"):
+        if model.config.relative or model.config.relative_bias or model.config.rotary == "mixed":
+            raise UsageError("This model learns places in every block for itself, of which there is no figure.")
         raise UsageError("This model has no positions to draw: it adds no table and rotates nothing.")
     angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
     title = f"{model.config.rotary} rotary positions: angles of [{angles.shape[0]}, {angles.shape[1]}], radians"

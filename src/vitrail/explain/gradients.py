@@ -273,7 +273,7 @@ def _forward_from_norm(
     reach = model.config.pool_span
     block = model.encoder.blocks[block_index]
     assert isinstance(block, Block)
-    normal = block.norm1(recorder.tokens[block_index]).detach().requires_grad_()
+    normal = block.prepare_attention(recorder.tokens[block_index]).detach().requires_grad_()
     x = block.forward_from_norm(recorder.tokens[block_index], normal, recorder.positions)
     last = [*recorder.tokens[1 : block_index + 1], x][-reach:]
     for block in model.encoder.blocks[block_index + 1 :]:

@@ -133,6 +133,7 @@ def _tokens_note(model: ViT, grid: Grid) -> str:
 
 def _positions_note(model: ViT) -> str:
     relative = f"; attention knows offsets up to {model.config.relative}" if model.config.relative else ""
+    relative += "; attention adds a learned number for each offset" if model.config.relative_bias else ""
     if model.positions.table is None:
         return "nothing is added" + ("; rotation tells places" if model.config.rotary != "none" else "") + relative
     rows, width = model.positions.table.shape

@@ -162,6 +162,15 @@ def open_npz(path: Path) -> tuple[dict[str, Tensor], mmap.mmap]:
     return {name.removesuffix(".npy"): _read_tensor(archive, name) for name in names}, archive.memory
 
 
+def read_npz_comment(path: Path) -> bytes:
+    """What the writer of an archive noted beside its first array, where no reader of NumPy files looks; b"" if nothing.
+
+    Raises:
+        DamagedFileError: the file is no whole archive.
+    """
+    return ZipArchive(path).comment if detect_kind(path) == "zip" else b""
+
+
 def _read_tensor(archive: ZipArchive, name: str) -> Tensor:
     """An array of an archive as a tensor; a compressed one is unpacked only after its header was validated."""
     where = f"{archive.path}, {name[:120]}"

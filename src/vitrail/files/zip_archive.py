@@ -52,7 +52,10 @@ class ZipArchive:
         self._max_expansion = max_expansion
         with self.path.open("rb") as file:
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        self.members: Mapping[str, ArchiveMember] = self._check_entries(self._read_directory())
+        entries = self._read_directory()
+        self.members: Mapping[str, ArchiveMember] = self._check_entries(entries)
+        self.comment = entries[0].comment if entries else b""
+        """What the writer noted about the first member."""
         self._verified_names: set[str] = set()
 
     def read(self, name: str, limit: int) -> bytes:

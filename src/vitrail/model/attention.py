@@ -14,7 +14,7 @@ from ..spec import Grid
 from .cache import cache_results
 from .config import AttentionChoice, ViTConfig
 from .layers import make_norm
-from .positions import RotaryTables, apply_rotary
+from .positions import MixedRotary, RelativeBias, RotaryTables, apply_rotary
 
 AttentionPath = Literal["fused", "open"]
 
@@ -43,23 +43,29 @@ class Attention(nn.Module):
         self.cpu_capability = device_capability("cpu")  # read here: a compiled forward cannot
         self.qkv: nn.Module = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
         self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
-        self.q_norm = make_norm(config, config.head_dim) if config.qk_norm else None
-        self.k_norm = make_norm(config, config.head_dim) if config.qk_norm else None
+        self.joint = config.qk_norm_joint
+        normed = inner if self.joint else config.head_dim
+        self.q_norm = make_norm(config, normed) if config.qk_norm else None
+        self.k_norm = make_norm(config, normed) if config.qk_norm else None
+        self.rotary = MixedRotary(config) if config.rotary == "mixed" else None
         self.relative = RelativePositions(config.relative, config.head_dim, config.prefix) if config.relative else None
+        self.relative_bias = RelativeBias(config) if config.relative_bias else None
+        self.norm = make_norm(config, inner) if config.attention_norm else None
         self.out = nn.Linear(inner, config.width, bias=config.out_bias)
 
     def forward(
         self, x: Float[Tensor, "B T D"], token_positions: TokenPositions, num_queries: int | None = None
     ) -> Float[Tensor, "B r D"]:
         """Output of the first `num_queries` tokens (None: all, then r is T), which attend to all tokens."""
-        q, k, v = self._project_heads(x, token_positions.rotary)  # 3 x [B, A, T, d]
+        q, k, v = self._project_heads(x, token_positions)  # 3 x [B, A, T, d]
         if self.relative is not None:
             weights = self._relative_weights(q, k, token_positions)
             y = self._apply_relative_weights(weights, v, token_positions)[:, :, :num_queries]
         else:
             dropout = self.dropout if self.training else 0.0
-            y = attend(q[:, :, :num_queries], k, v, self.scale, dropout, self._choose_path(k))  # [B, A, r, d]
-        return self.out(y.transpose(1, 2).flatten(2))
+            bias = self._make_bias(q, token_positions, num_queries)
+            y = attend(q[:, :, :num_queries], k, v, self.scale, dropout, self._choose_path(k), bias)  # [B, A, r, d]
+        return self._project_out(y)
 
     def forward_with_attention(
         self,
@@ -72,31 +78,54 @@ class Attention(nn.Module):
 
         The other heads and rows take the usual path.
         """
-        q, k, v = self._project_heads(x, token_positions.rotary)
+        q, k, v = self._project_heads(x, token_positions)
         if self.relative is not None:
             all_weights = self._relative_weights(q, k, token_positions)
             weights = _select_heads_and_rows(all_weights, heads, rows)
             all_weights = _insert_heads_and_rows(all_weights, weights, heads, rows)
             y = self._apply_relative_weights(all_weights, v, token_positions)
         else:
+            bias = self._make_bias(q, token_positions)
             weights = attention_weights(
-                _select_heads_and_rows(q, heads, rows), _select_heads_and_rows(k, heads, None), self.scale
+                _select_heads_and_rows(q, heads, rows),
+                _select_heads_and_rows(k, heads, None),
+                self.scale,
+                None if bias is None else _select_heads_and_rows(bias, heads, rows),
             )  # [B, a, r, T]
             y = F.dropout(weights, self.dropout, self.training) @ _select_heads_and_rows(v, heads, None)
             if heads is not None or rows is not None:
-                rest = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._choose_path(q))
+                rest = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._choose_path(q), bias)
                 y = _insert_heads_and_rows(rest, y, heads, rows)
-        return self.out(y.transpose(1, 2).flatten(2)), weights
+        return self._project_out(y), weights
 
-    def _project_heads(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_out(self, y: Float[Tensor, "B A r d"]) -> Float[Tensor, "B r D"]:
+        y = y.transpose(1, 2).flatten(2)  # [B, r, A d]
+        return self.out(y if self.norm is None else self.norm(y))
+
+    def _make_bias(
+        self, q: Tensor, token_positions: TokenPositions, num_queries: int | None = None
+    ) -> Float[Tensor, "b A r T"] | None:
+        """What is added to the products of the first queries with all keys; b is 1 where all images share it."""
+        if self.relative_bias is None:
+            return None
+        return self.relative_bias(token_positions.grid, token_positions.visible)[:, :, :num_queries].to(q.dtype)
+
+    def _project_heads(
+        self, x: Float[Tensor, "B T D"], token_positions: TokenPositions
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [B, A, T, d], with QK normalisation and rotary positions where configured."""
+        rotary = token_positions.rotary
+        if self.rotary is not None:
+            rotary = self.rotary(token_positions.grid, x, token_positions.visible)
         qkv = self._project_qkv(x).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, A, d]
         if rotary is None and self.q_norm is None:
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
             return q, k, v
         qk, v = qkv.split([2, 1], dim=2)
         if self.q_norm is not None and self.k_norm is not None:
+            qk = qk.flatten(-2) if self.joint else qk  # [B, T, 2, A d] or [B, T, 2, A, d]
             qk = torch.stack([self.q_norm(qk[:, :, 0]), self.k_norm(qk[:, :, 1])], dim=2)
+            qk = qk.unflatten(-1, (self.heads, -1)) if self.joint else qk
         qk = qk if rotary is None else apply_rotary(qk, rotary)
         q, k = qk.to(v.dtype).permute(2, 0, 3, 1, 4)
         return q, k, v.squeeze(2).transpose(1, 2)
@@ -156,10 +185,17 @@ def attend(
     scale: float,
     dropout: float,
     path: AttentionPath,
+    bias: Float[Tensor, "b A T S"] | None = None,
 ) -> Float[Tensor, "B A T d"]:
-    """Values averaged by the softmax of scaled products: one function, by a fused kernel or as separate operations."""
+    """Values averaged by the softmax of scaled products: one function, by a fused kernel or as separate operations.
+
+    Args:
+        bias: added to the scaled products; b is 1 or B.
+    """
     if path == "fused":
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale)
+    if bias is not None:
+        return F.dropout(attention_weights(q, k, scale, bias), dropout) @ v
     if not torch.is_grad_enabled() and q.device.type == "cpu" and not dropout and not torch.compiler.is_compiling():
         return _attend_inference(q, k, v, scale)
     if not dropout and torch.is_grad_enabled() and should_recompute_weights(q.shape[1] * q.shape[3], k.shape[2]):
@@ -252,10 +288,11 @@ def _split_images(q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"]) -> I
 
 
 def attention_weights(
-    q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"], scale: float
+    q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"], scale: float, bias: Tensor | None = None
 ) -> Float[Tensor, "B A T S"]:
-    """Softmax of the scaled products of queries and keys: rows sum to 1."""
-    return ((q * scale) @ k.transpose(-2, -1)).softmax(dim=-1)
+    """Softmax of the scaled products of queries and keys, with a bias where there is one: rows sum to 1."""
+    products = (q * scale) @ k.transpose(-2, -1)
+    return (products if bias is None else products + bias).softmax(dim=-1)
 
 
 def choose_path(choice: AttentionChoice, capability: str, dtype: str, tokens: int, gradients: bool) -> AttentionPath:

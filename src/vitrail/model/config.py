@@ -22,8 +22,9 @@ Resample = Literal[
     "bilinear",
     "bilinear-corners",
     "bilinear-antialias",
+    "geometric",
 ]
-RotaryKind = Literal["none", "axial", "from-one", "dinov3"]
+RotaryKind = Literal["none", "axial", "from-one", "dinov3", "eva02", "rope-vit", "pe", "mixed"]
 Pool = Literal["class", "mean", "class+mean", "mean-all", "attention"]
 Head = Literal["linear", "tanh"]
 MLPKind = Literal["plain", "gated", "gated-packed"]
@@ -35,6 +36,8 @@ FIXED_POSITIONS = ("sinusoid", "sincos2d", "sincos2d-rows", "sincos2d-timm", "si
 """Kinds of positions whose table is computed, not learned."""
 T2T_PATCHES = ("t2t-transformer", "t2t-performer")
 """Kinds of patches that are soft splits of Tokens-to-Token ViT."""
+BASED_ROTARY: dict[str, float] = {"eva02": 10000.0, "rope-vit": 100.0, "pe": 10000.0}
+"""Kinds of rotary positions for which `rotary_base` and `rotary_grid` may be given, with their usual base."""
 
 
 @explain_class_keywords
@@ -67,6 +70,8 @@ class ViTConfig:
     """Bias of the projection of patches."""
     patch_norms: bool = False
     """Normalise every flattened patch before the projection and every token after it (vit-pytorch)."""
+    token_norm: bool = False
+    """Normalise every patch token after the projection, before positions are added (AIMv2)."""
     pad: bool = False
     """Pad images with zeros at the right and the bottom to whole patches, instead of refusing them."""
     class_token: bool = True
@@ -83,9 +88,18 @@ class ViTConfig:
     resample: Resample = "bicubic-antialias"
     """How a learned table is resampled to another grid, see model/positions.py."""
     rotary: RotaryKind = "none"
-    """Rotation of queries and keys by row and column: axial is ours, from-one is that of xray_vit_patch16_224."""
+    """Rotation of queries and keys by row and column: axial is ours, from-one is that of xray_vit_patch16_224; the
+    others are those of DINOv3, EVA-02, RoPE-ViT, Perception Encoder (pe), and RoPE-ViT's learned one (mixed)."""
+    rotary_base: float | None = None
+    """Base of the frequencies of eva02, rope-vit and pe; 10000, 100 and 10000 unless given."""
+    rotary_grid: tuple[int, int] | None = None
+    """Rows and columns of patches to which these three scale the places of any other grid; None for no scaling."""
+    rotary_prefix: bool = False
+    """Rotate the tokens before the patches too, by learned angles (MLCD's class token, the registers of ViT-5)."""
     relative: int = 0
     """Relative row and column tables on keys and values (Shaw et al. 2018), clipped at this distance; 0 for none."""
+    relative_bias: bool = False
+    """Add to the products of queries and keys a learned number for each head and offset between patches (BEiT)."""
     pre_norm: bool = False
     """Normalise the tokens before the first block (CLIP)."""
     qkv_bias: bool = True
@@ -94,10 +108,14 @@ class ViTConfig:
     """That bias also on the keys (DINOv3 has none there)."""
     qk_norm: bool = False
     """Normalise every query and key over its head."""
+    qk_norm_joint: bool = False
+    """That norm is over all heads of a token together (InternViT-6B)."""
     qk_scale: float | None = None
     """Factor on the products of queries and keys; head width ** -0.5 unless given."""
     out_bias: bool = True
     """Bias of the attention's output projection."""
+    attention_norm: bool = False
+    """Normalise what all heads give together, before the output projection (sub-LN, as BEiT-3 and EVA-02's CLIP)."""
     norm: Norm = "LayerNorm"
     """Class of every normalisation, by its torch name."""
     norm_eps: float = 1e-6
@@ -107,12 +125,16 @@ class ViTConfig:
     matrices or packed in one, gate first."""
     mlp_bias: bool = True
     """Biases of the MLP."""
+    mlp_norm: bool = False
+    """Normalise the hidden numbers of the MLP before its last matrix (sub-LN, as BEiT-3 and EVA-02)."""
     activation: Activation = "GELU"
     """Class of the MLP's activation, by its torch name."""
     layer_scale: float | None = None
     """Initial value of a learned factor per channel at the end of every branch (Touvron et al. 2021); None for none."""
     parallel: bool = False
     """Attention and MLP read the same normalised tokens and are added together (Dehghani et al. 2023)."""
+    post_norm: bool = False
+    """Normalise the output of each branch instead of its input (Liu et al. 2022, residual post-norm)."""
     final_norm: bool = True
     """Normalise the tokens after the last block."""
     pooled_norm: bool = False
@@ -126,6 +148,10 @@ class ViTConfig:
     evaluation, Oquab et al. 2023, reads 4)."""
     pool_every: int = 1
     """Distance between these blocks: pool_blocks=4 and pool_every=2 read blocks 6, 8, 10 and 12 of 12."""
+    pool_heads: int | None = None
+    """Attention heads of the probe; heads unless given."""
+    pool_mlp_width: int | None = None
+    """Hidden width of the MLP behind the probe; mlp_width unless given."""
     head: Head = "linear"
     """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
     head_bias: bool = True
@@ -183,6 +209,9 @@ class ViTConfig:
             "heads": self.heads,
             "head_width": 1 if self.head_width is None else self.head_width,
             "mlp_width": self.mlp_width,
+            "pool_heads": self.probe_heads,
+            "pool_mlp_width": self.probe_mlp_width,
+            "rotary_grid": min(self.rotary_grid or (1,)),
         }
         for name, count in counts.items():
             if count < 1:
@@ -222,6 +251,8 @@ class ViTConfig:
             raise UsageError(f"norm_eps must lie in 0..1. Got {self.norm_eps}.")
         if self.qk_scale is not None and not 1e-6 <= abs(self.qk_scale) <= 1e6:
             raise UsageError(f"qk_scale must be from 1e-6 to 1e6 in size. Got {self.qk_scale}.")
+        if self.rotary_base is not None and not 1 < self.rotary_base <= 1e9:
+            raise UsageError(f"rotary_base must be above 1 and at most 1e9. Got {self.rotary_base}.")
 
     def _check_combinations(self) -> None:
         if "class" in self.pool and not self.class_token:
@@ -245,12 +276,17 @@ class ViTConfig:
             raise UsageError(
                 f'pool_blocks={self.pool_blocks} needs pool="class", "mean", "class+mean" or "mean-all", and one head.'
             )
+        if self.qk_norm_joint and not self.qk_norm:
+            raise UsageError("qk_norm_joint=true needs qk_norm=true: it says over what that norm is.")
         if self.relative and self.attention == "fused":
             raise UsageError('relative positions change the values, which no fused kernel does. Use attention="auto".')
-        if self.pool == "attention" and self.width % self.heads:
+        if self.pool == "attention" and self.width % self.probe_heads:
+            name = "heads" if self.pool_heads is None else "pool_heads"
             raise UsageError(
-                f'pool="attention" needs a width that is a multiple of heads. Got {self.width}, {self.heads}.'
+                f'pool="attention" needs a width that is a multiple of {name}. Got {self.width}, {self.probe_heads}.'
             )
+        if self.post_norm and self.parallel:
+            raise UsageError("post_norm=true needs parallel=false: parallel branches share the norm of their input.")
         self._check_soft_split()
         self._check_positions()
 
@@ -259,12 +295,30 @@ class ViTConfig:
             raise UsageError(f'patches="{self.patches}" needs patch=(16, 16) and pad=false. Got patch={self.patch}.')
         if self.patches in T2T_PATCHES and not self.patch_bias:
             raise UsageError(f'patches="{self.patches}" needs patch_bias=true: its projection has a bias.')
+        if self.patches in T2T_PATCHES and self.token_norm:
+            raise UsageError(f'patches="{self.patches}" needs token_norm=false.')
 
     def _check_positions(self) -> None:
         if self.rotary != "none" and self.head_dim % 4:
             raise UsageError(
                 f"Rotary positions need a head width that is a multiple of 4. Got {self.head_dim} (width / heads)."
             )
+        if self.rotary not in BASED_ROTARY and (self.rotary_base, self.rotary_grid) != (None, None):
+            raise UsageError(
+                f'rotary_base and rotary_grid need rotary="eva02", "rope-vit" or "pe". Got rotary="{self.rotary}".'
+            )
+        if self.rotary_prefix and (self.rotary in ("none", "mixed") or not self.prefix):
+            raise UsageError(
+                "rotary_prefix=true needs rotary positions other than mixed, and tokens before the patches. Got "
+                f'rotary="{self.rotary}" and {self.describe_prefix or "no such tokens"}.'
+            )
+        if self.relative_bias and (self.relative or self.prefix > self.class_token):
+            raise UsageError(
+                "relative_bias=true knows patches and a class token: it needs registers=0, distillation_token=false "
+                f"and relative=0. Got {self.describe_prefix or 'no prefix tokens'}, relative={self.relative}."
+            )
+        if self.resample == "geometric" and self.positions in ("learned", "indexed"):
+            raise UsageError('resample="geometric" is a rule for relative_bias; positions= needs another one.')
         if self.positions.startswith("sincos2d") and self.width % 4:
             raise UsageError(f"{self.positions} positions need a width that is a multiple of 4. Got {self.width}.")
         if self.positions == "sincos2d-moco" and self.width < 8:
@@ -321,6 +375,16 @@ class ViTConfig:
         return self.heads * self.head_dim
 
     @property
+    def probe_heads(self) -> int:
+        """Attention heads of a probe."""
+        return self.heads if self.pool_heads is None else self.pool_heads
+
+    @property
+    def probe_mlp_width(self) -> int:
+        """Hidden width of the MLP behind a probe."""
+        return self.mlp_width if self.pool_mlp_width is None else self.pool_mlp_width
+
+    @property
     def patch_dim(self) -> int:
         """Numbers in one flattened patch."""
         return self.patch[0] * self.patch[1] * self.channels
@@ -363,6 +427,9 @@ def describe_oversize(config: ViTConfig) -> str:
         "outputs": (config.outputs, 10_000_000),
         "registers": (config.registers, 1_024),
         "relative": (config.relative, 1_024),
+        "pool_heads": (config.probe_heads, 1_024),
+        "pool_mlp_width": (config.probe_mlp_width, 1_048_576),
+        "rotary_grid": (max(config.rotary_grid or (1,)), 1_048_576),
     }
     for name, (value, limit) in largest.items():
         if value > limit:

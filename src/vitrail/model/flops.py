@@ -124,8 +124,9 @@ def _head_products(config: ViTConfig, tokens: int) -> Iterator[MatrixProduct]:
     if config.pool == "attention":
         yield MatrixProduct("head", 1, D, D, 2)
         yield MatrixProduct("head", tokens, D, 2 * D)
-        yield MatrixProduct("head", 1, D // config.heads, tokens, 2, config.heads, shared=False)
-        yield MatrixProduct("head", 1, D, config.mlp_width, 2)
+        heads = config.probe_heads
+        yield MatrixProduct("head", 1, D // heads, tokens, 2, heads, shared=False)
+        yield MatrixProduct("head", 1, D, config.probe_mlp_width, 2)
     heads = 2 if config.distillation_head else 1
     if config.head == "tanh":
         yield MatrixProduct("head", 1, config.pooled_width, config.pooled_width, heads)

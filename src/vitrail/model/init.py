@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from ..errors import UsageError
 from .config import ViTConfig
-from .positions import dinov3_periods, fixed_table
+from .positions import dinov3_periods, fixed_table, mixed_frequencies
 from .soft_split import fill_random_features
 
 
@@ -67,8 +67,10 @@ def _fill_parameter(name: str, parameter: Tensor, config: ViTConfig, scheme: Ini
         case "scale1" | "scale2":
             assert config.layer_scale is not None
             parameter.fill_(config.layer_scale)
-        case "qv_bias":
+        case "qv_bias" | "prefix_angles":
             parameter.zero_()
+        case "frequencies":
+            parameter.copy_(mixed_frequencies(config.heads, config.head_dim, generator))
         case _:
             raise AssertionError(f"{name} has no initial value.")
 

@@ -25,12 +25,13 @@ class MLP(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
         self.activation = ACTIVATIONS[config.activation]()
+        self.norm = _make_hidden_norm(config)
         self.fc2 = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
         self.dropout = nn.Dropout(config.mlp_dropout)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         hidden = self.dropout(self.activation(self.fc1(x)))  # [B, T, M]
-        return self.dropout(self.fc2(hidden))
+        return self.dropout(self.fc2(self.norm(hidden)))
 
 
 class GatedMLP(nn.Module):
@@ -41,12 +42,13 @@ class GatedMLP(nn.Module):
         self.gate = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
         self.fc1 = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
         self.activation = ACTIVATIONS[config.activation]()
+        self.norm = _make_hidden_norm(config)
         self.fc2 = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
         self.dropout = nn.Dropout(config.mlp_dropout)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         hidden = self.dropout(self.activation(self.gate(x)) * self.fc1(x))  # [B, T, M]
-        return self.dropout(self.fc2(hidden))
+        return self.dropout(self.fc2(self.norm(hidden)))
 
 
 class PackedGatedMLP(nn.Module):
@@ -56,12 +58,19 @@ class PackedGatedMLP(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(config.width, 2 * config.mlp_width, bias=config.mlp_bias)
         self.activation = ACTIVATIONS[config.activation]()
+        self.norm = _make_hidden_norm(config)
         self.fc2 = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
         self.dropout = nn.Dropout(config.mlp_dropout)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         gate, value = self.fc1(x).chunk(2, dim=-1)  # 2 x [B, T, M]
-        return self.dropout(self.fc2(self.dropout(self.activation(gate) * value)))
+        hidden = self.dropout(self.activation(gate) * value)
+        return self.dropout(self.fc2(self.norm(hidden)))
+
+
+def _make_hidden_norm(config: ViTConfig) -> nn.Module:
+    """The norm before the last matrix of an MLP; it passes everything through where there is none."""
+    return make_norm(config, config.mlp_width) if config.mlp_norm else nn.Identity()
 
 
 class QuickGELU(nn.Module):

@@ -7,13 +7,14 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..spec import Grid
 from .cache import TensorCache, cache_results
-from .config import FIXED_POSITIONS, Resample, ViTConfig
+from .config import BASED_ROTARY, FIXED_POSITIONS, Resample, ViTConfig
 from .layers import disable_autocast
 from .tokens import gather_tokens
 
@@ -132,15 +133,20 @@ def sincos2d_table(grid: Grid, width: int, kind: str = "sincos2d") -> Float[Tens
 
 
 class RotaryTables(NamedTuple):
-    """Cosine and signed sine for every number of a head, [T, d] or [B, T, d], and whether neighbours form pairs."""
+    """Cosine and signed sine for every number of a head, [T, d] or [B, T, d], and whether neighbours form pairs.
+
+    With `per_head` every head has its own: [T, A, d] or [B, T, A, d].
+    """
 
     cos: Tensor
     sin: Tensor
     interleaved: bool
+    per_head: bool = False
 
 
 class Rotary(nn.Module):
-    """Makes the tables for a grid. It has no parameters; prefix tokens have angle 0.
+    """Makes the tables for a grid. Prefix tokens have angle 0, or with `rotary_prefix` learned angles, the only
+    parameters.
 
     `axial` (ours): the first half of the pairs follows rows, the second columns, places count from 0, frequencies
     100^(-4i/d), i = 0 .. d/4-1, and number k is paired with number k + d/2.
@@ -148,6 +154,10 @@ class Rotary(nn.Module):
     frequencies 10000^(-2i/e) with e = d/2 and i = 1 .. e/2, and neighbours (2k, 2k+1) are paired.
     `dinov3`: pairs as in axial, angles 2 pi c / period, where c is a patch's centre with the whole image as -1 .. 1
     on both axes. The periods [d/4] are a buffer, because published files hold them rounded.
+    `eva02`, `rope-vit`, `pe`: neighbours are paired, frequencies base^(-4i/d), i = 0 .. d/4-1. EVA-02 has rows first
+    and places from 0, RoPE-ViT columns first, Perception Encoder columns first and places from 1. Where a
+    `rotary_grid` is given, places are multiplied by its side over that of the grid. `mixed` has tables of its own in
+    every block, see `MixedRotary`.
 
     Angles are computed in float32; the tables have the dtype of the queries and keys.
 
@@ -162,24 +172,31 @@ class Rotary(nn.Module):
         self.kind = config.rotary
         self.head_dim = config.head_dim
         self.prefix = config.prefix
+        self.base = config.rotary_base or BASED_ROTARY.get(config.rotary)
+        self.reference = None if config.rotary_grid is None else Grid(*config.rotary_grid)
         self.cache = TensorCache()
+        angles = torch.empty(config.prefix, config.head_dim // 2) if config.rotary_prefix else None
+        self.prefix_angles = None if angles is None else nn.Parameter(angles)
         if self.kind == "dinov3":
             self.register_buffer("periods", torch.empty(self.head_dim // 4))
 
     def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
         device, dtype = like.device, like.dtype
-        if self.kind == "none":
+        if self.kind in ("none", "mixed"):
             return None
         if self.kind == "dinov3":
             make = partial(self._dinov3_tables, grid, device, dtype)
             tables = self.cache(self.periods, (grid, device, dtype), make)  # [T, d]
         else:
-            tables = _cached_rotary_tables(self.kind, grid, self.head_dim, self.prefix, device, dtype)  # [T, d]
-        if visible is None:
-            return tables
-        prefix = torch.arange(self.prefix, device=visible.device).expand(len(visible), -1)
-        rows = torch.cat([prefix, visible + self.prefix], dim=1)
-        return RotaryTables(tables.cos[rows], tables.sin[rows], tables.interleaved)  # [B, T, d]
+            settings = self.kind, grid, self.head_dim, self.base, self.reference
+            tables = _cached_rotary_tables(*settings, self.prefix, device, dtype)  # [T, d]
+        if self.prefix_angles is not None:
+            own = _make_rotary_tables(self.prefix_angles.float(), 0, dtype, tables.interleaved)
+            cos, sin = (
+                torch.cat([ours, all_of[self.prefix :]]) for ours, all_of in zip(own[:2], tables[:2], strict=True)
+            )
+            tables = tables._replace(cos=cos, sin=sin)
+        return _select_visible(tables, self.prefix, visible)
 
     def _dinov3_tables(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
         return _make_rotary_tables(self.angles(grid, device), self.prefix, dtype)
@@ -188,27 +205,78 @@ class Rotary(nn.Module):
         """The angle of every pair of numbers of a head at every patch of a grid, in radians."""
         if self.kind == "dinov3":
             return dinov3_angles(grid, self.periods.to(device))
-        return FIXED_ANGLES[self.kind](grid, self.head_dim, device)
+        return _fixed_angles(self.kind, grid, self.head_dim, self.base, self.reference, device)
+
+
+class MixedRotary(nn.Module):
+    """The rotation of one attention with learned frequencies: every pair of numbers of every head turns by
+    column * frequencies[0] + row * frequencies[1], places count from 0, and neighbours are paired.
+
+    Angles are computed in float32.
+
+    Source: Heo et al. 2024, section 3.2 (RoPE-Mixed).
+    """
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.prefix = config.prefix
+        self.frequencies = nn.Parameter(torch.empty(2, config.heads, config.head_dim // 2))
+
+    def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables:
+        places = (torch.arange(side, device=like.device, dtype=torch.float32) for side in grid)
+        row, column = (axis.flatten()[:, None, None] for axis in torch.meshgrid(*places, indexing="ij"))  # [N, 1, 1]
+        of_column, of_row = self.frequencies.float()  # 2 x [A, d / 2]
+        tables = _make_rotary_tables(column * of_column + row * of_row, self.prefix, like.dtype, interleaved=True)
+        return _select_visible(tables._replace(per_head=True), self.prefix, visible)
+
+
+def mixed_frequencies(heads: int, head: int, generator: torch.Generator) -> Float[Tensor, "2 A half"]:
+    """Initial frequencies of `MixedRotary`: 10^(-4i/d) at a right angle to each other, turned by chance per head."""
+    size = 10.0 ** (-torch.arange(head // 4, device=generator.device) * 4 / head)  # [d / 4]
+    turn = 2 * math.pi * torch.rand(heads, 1, generator=generator, device=generator.device)
+    directions = torch.stack([turn, turn + math.pi / 2], dim=1)  # [A, 2, 1]
+    return torch.stack([(size * directions.cos()).flatten(1), (size * directions.sin()).flatten(1)])
 
 
 @cache_results
 def _cached_rotary_tables(
-    kind: str, grid: Grid, head: int, prefix: int, device: torch.device, dtype: torch.dtype
-) -> RotaryTables:
-    angles = FIXED_ANGLES[kind](grid, head, device)
-    return _make_rotary_tables(angles, prefix, dtype, interleaved=kind == "from-one")
+    kind: str, grid: Grid, head: int, base: float | None, reference: Grid | None,
+    prefix: int, device: torch.device, dtype: torch.dtype,
+) -> RotaryTables:  # fmt: skip
+    angles = _fixed_angles(kind, grid, head, base, reference, device)
+    return _make_rotary_tables(angles, prefix, dtype, interleaved=kind != "axial")
 
 
 def _make_rotary_tables(
-    angles: Float[Tensor, "N half"], prefix: int, dtype: torch.dtype, interleaved: bool = False
+    angles: Float[Tensor, "N ... half"], prefix: int, dtype: torch.dtype, interleaved: bool = False
 ) -> RotaryTables:
     """The angle of each pair spread over its two numbers, the first one's sine negative; prefix tokens have angle 0."""
-    angles = torch.cat([angles.new_zeros(prefix, angles.shape[-1]), angles])  # [T, d / 2]
+    angles = torch.cat([angles.new_zeros(prefix, *angles.shape[1:]), angles])  # [T, d / 2] or [T, A, d / 2]
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     if interleaved:
         signed = torch.stack([-sin, sin], dim=-1).flatten(-2)
-        return RotaryTables(cos.repeat_interleave(2, dim=-1), signed, interleaved)
+        return RotaryTables(torch.stack([cos, cos], dim=-1).flatten(-2), signed, interleaved)
     return RotaryTables(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1), interleaved)
+
+
+def _select_visible(tables: RotaryTables, prefix: int, visible: Int[Tensor, "B n"] | None) -> RotaryTables:
+    """The rows of the prefix tokens and of the patches that are there; all if `visible` is None."""
+    if visible is None:
+        return tables
+    before = torch.arange(prefix, device=visible.device).expand(len(visible), -1)
+    rows = torch.cat([before, visible + prefix], dim=1)
+    return tables._replace(cos=tables.cos[rows], sin=tables.sin[rows])
+
+
+def _fixed_angles(
+    kind: str, grid: Grid, head: int, base: float | None, reference: Grid | None, device: torch.device
+) -> Float[Tensor, "N half"]:
+    """Angles without parameters, see `Rotary`."""
+    if base is None:
+        return FIXED_ANGLES[kind](grid, head, device)
+    quarter = head // 4
+    frequency = 1.0 / base ** (torch.arange(quarter, dtype=torch.float32, device=device) / quarter)
+    return _outer_by_axis(grid, int(kind == "pe"), frequency, columns_first=kind != "eva02", reference=reference)
 
 
 def axial_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
@@ -240,8 +308,12 @@ def dinov3_angles(grid: Grid, periods: Float[Tensor, " quarter"]) -> Float[Tenso
     return 2 * math.pi * turns.flatten(1)
 
 
-def _outer_by_axis(grid: Grid, start: int, frequency: Tensor, columns_first: bool) -> Float[Tensor, "N half"]:
+def _outer_by_axis(
+    grid: Grid, start: int, frequency: Tensor, columns_first: bool, reference: Grid | None = None
+) -> Float[Tensor, "N half"]:
     steps = [torch.arange(start, start + side, device=frequency.device) for side in grid]
+    if reference is not None:
+        steps = [places / side * wanted for places, side, wanted in zip(steps, grid, reference, strict=True)]
     row, column = torch.meshgrid(*steps, indexing="ij")
     axes = (column, row) if columns_first else (row, column)
     return torch.cat([place.flatten()[:, None] * frequency for place in axes], dim=1)
@@ -254,8 +326,85 @@ def apply_rotary(x: Float[Tensor, "B T G A d"], tables: RotaryTables) -> Float[T
     sine, which takes three passes over the numbers.
     """
     partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if tables.interleaved else x.roll(x.shape[-1] // 2, -1)
-    cos, sin = (table[..., None, None, :] for table in tables[:2])  # [T, 1, 1, d] or [B, T, 1, 1, d]
+    by_head = (table if tables.per_head else table.unsqueeze(-2) for table in tables[:2])
+    cos, sin = (table.unsqueeze(-3) for table in by_head)  # [T, 1, 1 or A, d] or [B, T, 1, 1 or A, d]
     return torch.addcmul(x * cos, partner, sin)
+
+
+# Relative biases: a learned number for every head and offset between two patches, added to products of attention.
+
+
+class RelativeBias(nn.Module):
+    """Table [offsets, A] of one attention, and what it adds to the products of queries and keys, [1, A, T, T] or, where
+    some patches are left out, [B, A, T, T].
+
+    The first (2h - 1)(2w - 1) rows are for the offsets between the patches of a grid [h, w]: position of the query
+    minus that of the key, rows first, from 1 - h and 1 - w. With a class token three rows follow: from the class token
+    to a patch, from a patch to it, and from it to itself. For another grid the rows of offsets are resampled:
+    geometrically if `resample` says so, else bilinearly.
+
+    Source: Liu et al. 2021 (Swin), section 3.2; Bao et al. 2022 (BEiT) for the class token.
+    """
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.grid = config.grid
+        self.prefix = config.prefix
+        self.rule = relative_bias_rule(config.resample)
+        self.cache = TensorCache()
+        self.table = nn.Parameter(torch.empty(relative_bias_rows(config), config.heads))
+
+    def forward(self, grid: Grid, visible: Int[Tensor, "B n"] | None = None) -> Float[Tensor, "b A T T"]:
+        table: Tensor = self.table
+        if grid != self.grid:
+            table = self.cache(table, (grid,), lambda: resample_relative_bias(self.table, self.grid, grid, self.rule))
+        index = _cached_offset_rows(grid, self.prefix, table.device)[None]  # [1, T, T]
+        if visible is not None:
+            kept = visible + self.prefix
+            kept = torch.cat([torch.arange(self.prefix, device=kept.device).expand(len(kept), -1), kept], dim=1)
+            index = index[0][kept[:, :, None], kept[:, None, :]]  # [B, T, T]
+        return F.embedding(index, table).permute(0, 3, 1, 2).contiguous()
+
+
+def relative_bias_rule(resample: Resample) -> Resample:
+    """The rule by which relative biases are resampled, for the setting of a model."""
+    return "geometric" if resample == "geometric" else "bilinear"
+
+
+def relative_bias_rows(config: ViTConfig) -> int:
+    """Rows of the table of a `RelativeBias`."""
+    offsets = _offset_grid(config.grid)
+    return offsets.patches + 3 * config.prefix
+
+
+def resample_relative_bias(
+    table: Float[Tensor, "old A"], old: Grid, new: Grid, rule: Resample
+) -> Float[Tensor, "new A"]:
+    """The table of a `RelativeBias` for another grid of patches; the rows of a class token stay as they are."""
+    count = _offset_grid(old).patches
+    offsets = resample_table(table[:count], _offset_grid(old), _offset_grid(new), rule)
+    return torch.cat([offsets, table[count:]])
+
+
+def _offset_grid(grid: Grid) -> Grid:
+    """How many offsets there are between the rows and between the columns of a grid."""
+    return Grid(2 * grid.rows - 1, 2 * grid.columns - 1)
+
+
+@cache_results
+def _cached_offset_rows(grid: Grid, prefix: int, device: torch.device) -> Int[Tensor, "T T"]:
+    """The row of a `RelativeBias` table for every pair of a query and a key."""
+    places = (torch.arange(side, device=device) for side in grid)
+    row, column = (axis.flatten() for axis in torch.meshgrid(*places, indexing="ij"))
+    offsets = _offset_grid(grid)
+    down, right = (axis[:, None] - axis[None, :] for axis in (row, column))
+    index = (down + grid.rows - 1) * offsets.columns + right + grid.columns - 1  # [N, N]
+    if not prefix:
+        return index
+    of_class = torch.arange(1 + grid.patches, device=device) == 0  # [T]
+    query, key = of_class[:, None].long(), of_class[None, :].long()
+    after = offsets.patches - 1 + query + 2 * key  # 0, 1 and 2 rows after the offsets
+    return torch.where((query + key) > 0, after, F.pad(index, (1, 0, 1, 0)))
 
 
 # Resampling of a position table to another grid of patches: two small matrices, A_rows P A_columns^T.
@@ -311,8 +460,15 @@ def resample_matrix(old: int, new: int, rule: Resample) -> Float[Tensor, "new ol
     `bicubic-corners`    four neighbours, a = -0.75 (torchvision's helper).
     `bilinear-corners`   two neighbours (scipy's zoom of order 1, so Google's checkpoints).
 
+    With the middle places aligned, for offsets between patches (BEiT's fine-tuning at another size, as timm has it):
+
+    `geometric`          two neighbours of old places that lie further and further from the middle, 1, 1 + q,
+                         1 + q + q^2 ... new places away, so that small offsets keep their values.
+
     Source: Keys 1981 for the cubic.
     """
+    if rule == "geometric":
+        return _geometric_matrix(old, new)
     if rule in ("bicubic-antialias", "bilinear-antialias"):
         return _antialias_matrix(old, new, cubic=rule == "bicubic-antialias")
     return _interpolation_matrix(_source_positions(old, new, rule), old, cubic=not rule.startswith("bilinear"))
@@ -337,6 +493,26 @@ def _interpolation_matrix(positions: Float[Tensor, " new"], old: int, cubic: boo
         distance = (positions - neighbour).abs()
         weight = _cubic_kernel(distance, -0.75) if cubic else _triangle_kernel(distance)
         matrix = matrix + weight[:, None] * (neighbour.clamp(0, old - 1)[:, None] == j)
+    return matrix.float()
+
+
+def _geometric_matrix(old: int, new: int) -> Float[Tensor, "new old"]:
+    """Linear weights between old places at a geometric distance from the middle; q, from 1.01 to 1.5, is the one that
+    spreads them over the new places."""
+    half, low, high, q = old // 2, 1.01, 1.5, 1.5
+    while high - low > 1e-6:
+        q = (low + high) / 2
+        low, high = (low, q) if (1 - q**half) / (1 - q) > new // 2 else (q, high)
+    device = torch.device("cpu")
+    sums = [sum(q**i for i in range(n)) for n in range(1, half + 1)]
+    distance = torch.tensor(sums, dtype=torch.float64, device=device)
+    places = torch.cat([-distance.flip(0), distance.new_zeros(1), distance])  # [old]
+    wanted = torch.arange(new, dtype=torch.float64, device=device) - new // 2
+    right = torch.bucketize(wanted, places).clamp(min(1, old - 1), old - 1)
+    left = (right - 1).clamp(min=0)
+    share = ((wanted - places[left]) / (places[right] - places[left]).clamp(min=1e-9)).clamp(0, 1)  # of the right one
+    columns = torch.arange(old, device=device)
+    matrix = (left[:, None] == columns) * (1 - share)[:, None] + (right[:, None] == columns) * share[:, None]
     return matrix.float()
 
 

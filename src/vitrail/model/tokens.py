@@ -50,20 +50,25 @@ class TokenEmbedding(nn.Module):
 
 
 class ConvPatches(nn.Module):
-    """The projection as a convolution whose stride is its kernel. Weight [D, C, p, p]."""
+    """The projection as a convolution whose stride is its kernel, with a norm after it where the design has one.
+
+    Weight [D, C, p, p].
+    """
 
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.patch = config.patch
         self.weight = nn.Parameter(torch.empty(config.width, config.channels, *config.patch))
         self.bias = nn.Parameter(torch.empty(config.width)) if config.patch_bias else None
+        self.norm_out = make_norm(config) if config.token_norm else None
 
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B n D"]:
         x = F.conv2d(images, self.weight, self.bias, stride=self.patch)  # [B, D, h, w]
         x = x.flatten(2).transpose(1, 2)  # [B, N, D]
-        return x if visible is None else gather_tokens(x, visible)
+        x = x if visible is None else gather_tokens(x, visible)
+        return x if self.norm_out is None else self.norm_out(x)
 
 
 class LinearPatches(nn.Module):
@@ -78,7 +83,7 @@ class LinearPatches(nn.Module):
         self.norm_in = make_norm(config, config.patch_dim) if config.patch_norms else None
         self.weight = nn.Parameter(torch.empty(config.width, config.patch_dim))
         self.bias = nn.Parameter(torch.empty(config.width)) if config.patch_bias else None
-        self.norm_out = make_norm(config) if config.patch_norms else None
+        self.norm_out = make_norm(config) if config.patch_norms or config.token_norm else None
 
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None

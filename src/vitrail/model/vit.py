@@ -194,7 +194,8 @@ class Encoder(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)); or both at once, from one norm (`parallel`).
+    """Pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)); both at once, from one norm (`parallel`); or with
+    the norms behind the branches, x + norm(attention(x)), then x + norm(mlp(x)) (`post_norm`).
 
     With `num_queries` it returns only the first r tokens, which attend to all. Where only the class token is pooled,
     that saves three quarters of the work of the last block.
@@ -202,6 +203,7 @@ class Block(nn.Module):
 
     def __init__(self, config: ViTConfig, drop_path: float):
         super().__init__()
+        self.post_norm = config.post_norm
         self.norm1 = make_norm(config)
         self.attention = Attention(config)
         self.scale1 = _make_layer_scale(config)
@@ -213,15 +215,19 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], token_positions: TokenPositions, num_queries: int | None = None
     ) -> Float[Tensor, "B r D"]:
-        normal = self.norm1(x)
+        normal = self.prepare_attention(x)
         return self._add_branches(
             x[:, :num_queries], normal[:, :num_queries], self.attention(normal, token_positions, num_queries)
         )
 
+    def prepare_attention(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """The input of the attention: the tokens through the first norm, or with `post_norm` the tokens themselves."""
+        return x if self.post_norm else self.norm1(x)
+
     def forward_from_norm(
         self, x: Float[Tensor, "B T D"], normal: Float[Tensor, "B T D"], token_positions: TokenPositions
     ) -> Float[Tensor, "B T D"]:
-        """The same, from tokens that have been normalised already."""
+        """The same, from the input of the attention, see `prepare_attention`."""
         return self._add_branches(x, normal, self.attention(normal, token_positions))
 
     def forward_with_attention(
@@ -232,13 +238,17 @@ class Block(nn.Module):
         rows: Sequence[int] | None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
         """The same output, and the attention weights of the chosen heads and rows."""
-        normal = self.norm1(x)
+        normal = self.prepare_attention(x)
         attended, weights = self.attention.forward_with_attention(normal, token_positions, heads, rows)
         return self._add_branches(x, normal, attended), weights
 
     def _add_branches(
         self, x: Float[Tensor, "B r D"], normal: Float[Tensor, "B r D"], attended: Float[Tensor, "B r D"]
     ) -> Float[Tensor, "B r D"]:
+        if self.post_norm:
+            assert self.norm2 is not None
+            x = x + self.drop_path(_apply_layer_scale(self.norm1(attended), self.scale1))
+            return x + self.drop_path(_apply_layer_scale(self.norm2(self.mlp(x)), self.scale2))
         x = x + self.drop_path(_apply_layer_scale(attended, self.scale1))
         normal = normal if self.norm2 is None else self.norm2(x)
         return x + self.drop_path(_apply_layer_scale(self.mlp(normal), self.scale2))
@@ -318,7 +328,7 @@ class ProbePooling(nn.Module):
 
     def __init__(self, config: ViTConfig):
         super().__init__()
-        self.heads = config.heads
+        self.heads = config.probe_heads
         self.probe = nn.Parameter(torch.empty(1, 1, config.width))
         self.q = nn.Linear(config.width, config.width)
         self.kv = nn.Linear(config.width, 2 * config.width)
@@ -354,9 +364,9 @@ class PoolMLP(nn.Module):
 
     def __init__(self, config: ViTConfig):
         super().__init__()
-        self.fc1 = nn.Linear(config.width, config.mlp_width)
+        self.fc1 = nn.Linear(config.width, config.probe_mlp_width)
         self.activation = ACTIVATIONS[config.activation]()
-        self.fc2 = nn.Linear(config.mlp_width, config.width)
+        self.fc2 = nn.Linear(config.probe_mlp_width, config.width)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return self.fc2(self.activation(self.fc1(x)))

@@ -16,8 +16,7 @@ from .. import config
 from ..checkpoints import bundle
 from ..checkpoints import save as writing
 from ..checkpoints.families import torchvision
-from ..checkpoints.layouts import Match
-from ..checkpoints.load import LoadOptions
+from ..checkpoints.load import ORIGIN_KEY, LoadOptions
 from ..checkpoints.validate import Audit
 from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
@@ -90,9 +89,8 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
         options = NO_OPTIONS  # a folder has a config.json
         if to in TARGET_EXTENSIONS:
             shape = model_info.config
-            match: Match | None = "timm" if to == "google-npz" and shape.activation == "GELU" else None
-            options = LoadOptions(layout=to, heads=shape.heads, image_size=shape.image_size, match=match)
-        read_back = find_model(str(draft), options)
+            options = LoadOptions(layout=to, heads=shape.heads, image_size=shape.image_size)
+        read_back = find_model(str(draft), options, quiet=True)
         difference = _verify_read_back(model_info, read_back, to)
         commit_draft(draft, out)
     assert read_back.audit is not None
@@ -189,7 +187,7 @@ def _bundle_info(model_info: ModelInfo) -> dict[str, object]:
     origin = {"licence": model_info.licence, "repository": model_info.repository}
     layout = {"layout": model_info.audit.layout} if model_info.bundle is None and model_info.audit is not None else {}
     notes = list(dict.fromkeys((*noted.get("notes", ()), *model_info.notes)))
-    more = {**layout, **origin, "notes": notes}
+    more = {**layout, **origin, "notes": notes, ORIGIN_KEY: "" if model_info.origin_is_stated else "family"}
     return {**noted, **{name: value for name, value in more.items() if value}}
 
 
@@ -216,8 +214,16 @@ def _list_losses(
         notes.append(f"vitrail predict applies what was fitted on validation pictures ({listed}), and {to} does not")
     if to == "google-npz":
         exact = ours.activation == "GELU"
-        who = "timm and transformers run (match=timm), unlike the authors' code" if exact else "the authors' code runs"
-        notes.append(f"the file cannot say its activation; this model has {ours.activation}, as {who}")
+        who = (
+            "timm and transformers run it, unlike the authors' code"
+            if exact
+            else "the authors' code runs it, unlike timm"
+        )
+        notes.append(f"only vitrail reads out of the file that this model has {ours.activation}, as {who}")
+    if to == "torchvision":
+        notes.append("the file does not say how pictures are prepared, nor the names of the classes")
+    if to == "timm" and model_info.spec.fit == "pad":
+        notes.append("timm fills the border of a picture with the mean colour, this model with black")
     if ours.positions in ("learned", "indexed") and ours.resample != theirs.resample:
         rules = f"{to} stretches the position table by the rule {theirs.resample}, this model by {ours.resample}"
         notes.append(f"on pictures of other sizes the answers differ: {rules}")

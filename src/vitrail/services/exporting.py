@@ -124,25 +124,29 @@ def export_model(
     converted = conversion.convert_model(model_info, known, out or default)
     compared = f"compared on {converted.num_images} random pictures"
     compared += f": outputs differ by at most {converted.difference:.2g}"
-    unlike_run = () if known == "bundle" else _measure_losses(model_name, model_info, converted.model, to, trained_on)
+    unlike_run = measure_losses(model_name, model_info, converted.model, known, trained_on)
     return ExportResult(
         path=converted.path, to=to, difference=converted.difference, num_images=converted.num_images,
         notes=(compared, *converted.notes, *unlike_run),
     )  # fmt: skip
 
 
-def _measure_losses(
-    model_name: str, model_info: ModelInfo, model: ViT, to: str, trained_on: object | None
+def measure_losses(
+    model_name: str, model_info: ModelInfo, model: ViT, to: str, trained_on: object | None = None
 ) -> tuple[str, ...]:
     """How far what a reader of another library's files makes of images is from the run's predictions, as a note.
+
+    Nothing for a bundle, for outputs without names, and for features.
 
     Such a reader takes one view, the softmax or sigmoid of the outputs, the likeliest class or labels from 0.5 on.
 
     Args:
         model: as read back.
     """
-    if not model_info.classes or (
-        model_info.bundle is not None and UNLABELED_KEY in bundle.read_bundle_info(model_info.bundle).info
+    if (
+        to == "bundle"
+        or not model_info.classes
+        or (model_info.bundle is not None and UNLABELED_KEY in bundle.read_bundle_info(model_info.bundle).info)
     ):
         return ()
     predictor = open_predictor(model_name, "cpu")

@@ -67,7 +67,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",
         f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_dim}, MLP {shape.mlp_width}",
-        f"  places      positions {shape.positions}, rotary {shape.rotary}",
+        f"  places      positions {shape.positions}, rotary {shape.rotary}{', relative biases' * shape.relative_bias}",
         f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} outputs{classes}",
         "",
         "  part             parameters",
@@ -121,13 +121,14 @@ def format_provenance(model_info: ModelInfo) -> list[str]:
     positions = f"; positions {shape.resample}" if shape.positions in ("learned", "indexed") else ""
     licence = model_info.licence or "not stated"
     if model_info.licence and model_info.repository:
-        licence += f", of the weights that {model_info.repository} published"
+        certain = "of the weights" if model_info.origin_is_stated else "if these are weights"
+        licence += f", {certain} that {model_info.repository} published"
     rows = [
         ("numerics", f"{shape.norm} eps {shape.norm_eps:g}, {shape.activation}; {order}{shape.pool} pooling"),
         ("resize", f"pictures {model_info.spec.interpolation}, to fit: {model_info.spec.fit}{positions}"),
         ("licence", licence),
     ]
-    rows += [("from", model_info.repository)] if model_info.repository else []
+    rows += [("from", model_info.repository)] if model_info.repository and model_info.origin_is_stated else []
     rows += [("note" if not place else "", note) for place, note in enumerate(model_info.notes)]
     return [f"  {name:<11} {text}" for name, text in rows]
 
@@ -138,4 +139,5 @@ def format_licence(model_info: ModelInfo) -> str:
     A file does not tell whether it holds those weights or others of the same architecture that were trained anew.
     """
     whose = f" that {model_info.repository} published" if model_info.repository else ""
-    return f"licence of the weights{whose}: {model_info.licence}" if model_info.licence else ""
+    certain = "licence of the weights" if model_info.origin_is_stated else "licence, if these are weights"
+    return f"{certain}{whose}: {model_info.licence}" if model_info.licence else ""

@@ -24,10 +24,13 @@ from ..model.config import Pool, ViTConfig, describe_oversize
 from ..model.registry import config_from_name, example_names
 from ..model.vit import ViT, create_model
 from ..spec import ImageSpec
+from .progress import print_notes
 from .train_arguments import parse_image_size
 
 ModelKind = Literal["run", "bundle", "weights file", "weights folder", "name"]
 NO_OPTIONS = LoadOptions()
+_ANNOUNCED: set[str] = set()
+"""Assumptions that were printed."""
 LICENCE_NOT_STATED = "not stated"
 """First words of `files.hub` for a page on the Hub without a licence."""
 
@@ -53,6 +56,8 @@ class ModelInfo:
     """Licence of the weights of `repository`, if the Hub, the bundle or the layout's card states it."""
     repository: str = ""
     """Origin of the weights, or of their family."""
+    origin_is_stated: bool = True
+    """Whether these weights are known to come from there; else only their family does."""
     notes: tuple[str, ...] = ()
     """Notes for the user about how the file was read."""
 
@@ -62,8 +67,13 @@ class ModelInfo:
         return create_model(self.config, 0).eval() if self.trained_model is None else self.trained_model
 
 
-def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
+def find_model(model_name: str, options: LoadOptions = NO_OPTIONS, quiet: bool = False) -> ModelInfo:
     """Open the model of a path or a name; an existing path takes precedence.
+
+    Prints what was assumed about foreign weights to standard error, once in a process.
+
+    Args:
+        quiet: for callers that print the notes themselves.
 
     Raises:
         UsageError: no such path and no such name, or an option that contradicts the file.
@@ -80,6 +90,9 @@ def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
         )
     folder = find_bundle(here.path)
     loaded = load_checkpoint(folder or here.path, options)
+    announced = [] if quiet else [f"{model_name}: {note}" for note in loaded.assumed]
+    print_notes(note for note in announced if note not in _ANNOUNCED)
+    _ANNOUNCED.update(announced)
     kind: ModelKind = "weights folder" if here.path.is_dir() else "weights file"
     if folder is not None:
         kind = "bundle" if folder == here.path else "run"
@@ -97,6 +110,7 @@ def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
         trained_model=loaded.model,
         licence=origin.licence,
         repository=origin.repository,
+        origin_is_stated=origin is here or loaded.origin_is_stated,
         notes=(*here.notes, *loaded.notes),
     )
 
@@ -215,7 +229,8 @@ def load(
         match: whose numerics, "original", "timm" or "transformers", where libraries run the same file differently.
         outputs: another number than the file's puts a fresh head of zeros on the model; 0 gives pooled features.
         channels_policy: how the patch projection is adapted: "sum", "mean", "tile", or for each new channel the file's.
-        network: which of several networks that a training saved, such as "encoder" of I-JEPA.
+        network: which of several networks that a training saved, such as "encoder" of I-JEPA; or the published name of
+            a bare file of timm, such as "vit_small_patch16_rope_224".
         settings: fields of the architecture that neither file nor layout says, such as {"activation": "QuickGELU"}.
         allow_nonfinite: load weights that are NaN or infinite, to look at what a diverged training left.
 

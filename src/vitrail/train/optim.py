@@ -57,7 +57,7 @@ def build_optimizers(
 NamedParameters = dict[str, nn.Parameter]
 UNDECAYED_TABLES = {
     "cls", "distillation", "registers", "mask_token", "probe", "table", "key_rows", "key_columns", "value_rows",
-    "value_columns",
+    "value_columns", "frequencies", "prefix_angles",
 }  # fmt: skip
 """Parameters of two and more dimensions that are no matrices: tokens, queries and positions, a row each."""
 

@@ -44,8 +44,10 @@ def test_a_person_may_name_the_family_or_one_variant() -> None:
 def test_the_nearest_layout_is_named_with_what_it_lacks() -> None:
     with pytest.raises(DamagedFileError, match=r"It comes near toy, but lacks cls \(nearest .*: cls_x\)"):
         find_layout(["stem.weight", "cls_x", "table"])
-    with pytest.raises(DamagedFileError, match=r"Its first tensors are called conv1, fc\."):
+    with pytest.raises(UsageError, match=r"of its 2 tensors \(conv1, fc\) no layout knows any"):
         find_layout(["conv1", "fc"])
+    with pytest.raises(DamagedFileError, match=r"Its first tensors are called conv1, fc\."):
+        find_layout(["conv1", "fc"], layout="toy")
     with pytest.raises(DamagedFileError, match=r"It holds no tensors at all"):
         find_layout([])
 

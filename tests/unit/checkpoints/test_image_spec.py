@@ -55,6 +55,13 @@ def test_transformers_is_told_to_cut_out_the_centre_of_a_squash() -> None:
     assert content["size"] == {"height": 40, "width": 60} and content["crop_size"] == {"height": 32, "width": 48}
 
 
+def test_a_processor_that_keeps_the_aspect_ratio_is_said() -> None:
+    size = {"shortest_edge": 800, "longest_edge": 1333}
+    found, notes = read({}, {"size": size, "resample": 2, "image_mean": MEAN, "image_std": STD})
+    assert (found.fit, found.mean, found.std, found.interpolation) == ("squash", MEAN, STD, "bilinear")
+    assert len(notes) == 1 and "keeps the aspect ratio, with a short side of 800 and at most 1333 pixels" in notes[0]
+
+
 @pytest.mark.parametrize("outer", range(33, 80))
 def test_timm_resizes_as_far_as_we_do(outer: int) -> None:
     ours = ImageSpec(height=33, width=33, crop_fraction=33 / outer)

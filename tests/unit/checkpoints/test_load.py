@@ -19,6 +19,7 @@ from vitrail.checkpoints.rules import write_with_layout
 from vitrail.checkpoints.save import save_model
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
+from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT
 
 from .toy import CONFIG, TOY, model
@@ -80,7 +81,35 @@ def test_a_file_alone_is_described_by_its_card(tmp_path: Path) -> None:
     assert (loaded.licence, loaded.repository) == ("Apache-2.0", "somebody/toy")
     assert (loaded.spec.mean, loaded.spec.interpolation, loaded.spec.fit) == ((0.1, 0.2, 0.3), "bilinear", "crop")
     assert loaded.spec.size == (8, 8) and loaded.classes == () and loaded.spec.crop_fraction == 0.5
-    assert loaded.notes == ("the file carries no checksum: that it is unchanged was not verified",)
+    assert loaded.notes == ("the file carries no checksum: that it is unchanged was not verified", *loaded.assumed)
+
+
+def test_what_a_bare_file_does_not_say_is_noted_with_the_values_taken(tmp_path: Path) -> None:
+    taken, pictures = load_checkpoint(file(tmp_path)).assumed
+    assert taken == (
+        "the file does not say norm_eps=1e-06, activation=GELU, resample=bicubic-antialias, image_size=8x8: "
+        "its authors' are taken, and others can be given"
+    )
+    assert pictures == (
+        "the file does not say how its pictures are prepared: its authors' way is taken, mean 0.1 0.2 0.3, "
+        "std 0.5 0.5 0.5, interpolation bilinear, fit crop, crop_fraction 0.5"
+    )
+    said = LoadOptions(image_size=(8, 8), settings={"norm_eps": 1e-3, "activation": "ReLU", "resample": "bicubic"})
+    assert load_checkpoint(file(tmp_path), said).assumed == (pictures,)
+    assert load_checkpoint(folder(tmp_path / "bare", BESIDE)).assumed == (pictures,)
+    assert load_checkpoint(folder(tmp_path / "toy", BESIDE, PREPROCESSOR)).assumed == ()
+
+
+def test_heads_and_pooling_are_noted_where_the_tensors_leave_them_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(tensors: Any, hints: LayoutHints) -> ViTConfig:
+        return replace(TOY.describe(tensors, hints), heads=hints.heads or 2, pool=hints.pool or "attention")
+
+    monkeypatch.setattr(identify, "LAYOUTS", {"toy": replace(TOY, describe=describe)})
+    assert load_checkpoint(file(tmp_path)).assumed[0].startswith("the file does not say heads=2, norm_eps=1e-06, ")
+    assert "heads" not in load_checkpoint(file(tmp_path), LoadOptions(heads=2)).assumed[0]
+    assert "heads" not in load_checkpoint(file(tmp_path), LoadOptions(settings={"heads": 2})).assumed[0]
 
 
 def test_a_folder_is_described_by_what_stands_in_it(tmp_path: Path) -> None:
@@ -95,7 +124,8 @@ def test_a_folder_is_described_by_what_stands_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "preprocessor", "message"),
     [
-        ({"model_type": "swin"}, None, r"is a swin, which is not a plain Vision Transformer known here \(toy\)"),
+        ({"model_type": "swin"}, None, r"swin is no plain Vision Transformer: Swin attends within shifted"),
+        ({"model_type": "tower"}, None, r"is a tower, which is not a plain Vision Transformer known here\."),
         (BESIDE, {"image_mean": [0.5, "x", 1]}, r"the description of its pictures makes no sense"),
     ],
 )

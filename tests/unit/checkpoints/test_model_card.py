@@ -109,6 +109,12 @@ def test_the_middle_is_what_each_library_keeps(name: str, match: str, size: int,
     assert load_card(name).preprocessing(match)["fit"] == ("squash" if match == "transformers" else "crop")
 
 
+def test_the_files_of_eupe_have_dinov3s_numerics_and_a_licence_of_their_own() -> None:
+    found, dinov3 = find_card_for_file(load_card("dinov3"), "EUPE-ViT-T.pt"), load_card("dinov3")
+    assert (found.name, found.licence) == ("dinov3_eupe", "LicenseRef-FAIR-Noncommercial-Research")
+    assert found.tables == dinov3.tables and not found.about
+
+
 def test_cards_of_one_family_stretch_positions_alike() -> None:
     assert (
         load_card("timm_siglip").numerics()["resample"]

@@ -119,7 +119,14 @@ def test_a_head_with_a_name_of_the_layout_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("layers.0.blocks.0.attn.relative_position_bias_table", "as Swin, BEiT"),
+        ("layers.0.blocks.0.attn.relative_position_bias_table", "as Swin has it"),
+        ("visual.trunk.blocks.0.attn.rel_pos.mlp.fc1.weight", "under timm's own names only"),
+        ("visual.attn_pool.probe", "Perception Encoder's own repository"),
+        ("visual.attn_pool.query", "as CoCa has it"),
+        ("blocks.0.attn.lambda_q1", "differential attention"),
+        ("blocks.0.lambda_q1", "differential attention"),
+        ("blocks.0.attn.k_proj.bias", "as Sapiens2"),
+        ("blocks.0.mlp.ffn_ln.weight", "BAAI's EVA-02"),
         ("blocks.0.attn.rel_pos_h", "as SAM"),
         ("model.patch_embed.backbone.conv.weight", "a hybrid"),
         ("bn1.running_mean", "batch normalisation"),
@@ -140,11 +147,43 @@ def test_a_file_of_another_design_is_named_with_exit_code_2(name: str, words: st
 def test_what_a_config_calls_the_model_decides_before_its_sizes() -> None:
     hiera = {"architecture": "hiera_tiny_224", "num_heads": [1, 2]}
     assert describe_other_design(["blocks.0.norm1.weight"], hiera) == (
-        "config.json says that the model is a hiera_tiny_224, which is not a plain Vision Transformer."
+        "hiera_tiny_224 is no plain Vision Transformer: Hiera pools tokens between its stages."
     )
     assert describe_other_design(["blocks.0.norm1.weight"], {"architecture": "vit_tiny_patch16_224"}) == ""
-    with pytest.raises(UsageError, match=r"is a swin, which is not a plain Vision Transformer"):
+    mobile = {"model_cfg": {"vision_cfg": {"timm_model_name": "vit_base_mci_224"}}}
+    assert describe_other_design(["visual.trunk.norm.weight"], mobile) == (
+        "vit_base_mci_224 is no plain Vision Transformer: its patches come out of a convolutional network (a hybrid)."
+    )
+    assert describe_other_design(["visual.proj"], {"model_cfg": {"vision_cfg": {"width": 32}}}) == ""
+    assert describe_other_design(["stages.0.norm.weight"], {"architecture": "newnet_small"}) == (
+        "config.json says that the model is a newnet_small, which is not a plain Vision Transformer known here: "
+        "it has stages of different sizes, as Hiera, PVT and other pyramids have them (stages.0.norm.weight)."
+    )
+    with pytest.raises(UsageError, match=r"f: swin is no plain Vision Transformer: Swin attends within shifted"):
         load_from_tensors(tensors(), "f", hints=LayoutHints(foreign_config={"model_type": "swin"}))
+
+
+def test_a_file_whose_tensors_no_layout_knows_is_another_architecture() -> None:
+    with pytest.raises(UsageError, match=r"of its 2 tensors \(conv1, fc\) no layout knows any"):
+        load_from_tensors(named("conv1", "fc"), "f")
+    strange = named("net.stem.weight", "net.a", "net.b", "net.c")
+    with pytest.raises(UsageError, match=r"of its 4 tensors \(stem\.weight, a, b\) the nearest layout, toy, knows 1"):
+        load_from_tensors(strange, "f")
+
+
+def test_a_tensor_more_or_less_in_every_block_is_another_design_and_in_one_a_damage() -> None:
+    more = {f"toy.layer.{i}.gate.weight": torch.ones(2) for i in range(CONFIG.depth)}
+    for file in (tensors() | more, {name: t for name, t in tensors().items() if not name.endswith("norm2.bias")}):
+        with pytest.raises(UsageError, match=r"f does not fit the layout toy: .* It is the same in every block"):
+            load_from_tensors(file, "f")
+    with pytest.raises(DamagedFileError, match=r"1 without a rule: toy\.layer\.0\.gate\.weight"):
+        load_from_tensors(tensors() | dict([*more.items()][:1]), "f")
+    broken = tensors() | more
+    del broken["toy.cls"]
+    with pytest.raises(
+        UsageError, match=r"every block has a tensor such as .*layer\.0\.gate\.weight, which .* toy lacks"
+    ):
+        load_from_tensors(broken, "f")
 
 
 def test_a_head_says_nothing_of_the_design_of_an_encoder() -> None:

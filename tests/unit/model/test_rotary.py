@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kinds import TINY
+from vitrail.errors import UsageError
 from vitrail.model.positions import Rotary, apply_rotary, dinov3_angles, dinov3_periods
 from vitrail.model.vit import create_model
 from vitrail.spec import Grid
@@ -45,6 +46,25 @@ def test_the_whole_prefix_stays_unturned():
     assert tables.sin[4:].any()
 
 
+@torch.no_grad()
+def test_the_prefix_is_turned_by_its_own_angles_where_it_has_some():
+    config = dataclasses.replace(DINOV3, rotary="eva02", rotary_prefix=True)
+    part, plain = (create_model(dataclasses.replace(config, rotary_prefix=own)).rotary for own in (True, False))
+    assert part.prefix_angles.shape == (3, 4) and not part.prefix_angles.any()
+    part.prefix_angles[1, 2] = 0.5  # the first register, the pair of numbers 4 and 5
+    tables, usual = part(config.grid, torch.zeros(1)), plain(config.grid, torch.zeros(1))
+    assert tables.cos[1, 4:6].tolist() == pytest.approx([math.cos(0.5)] * 2)
+    assert tables.sin[1, 4:6].tolist() == pytest.approx([-math.sin(0.5), math.sin(0.5)])
+    assert torch.equal(tables.cos[3:], usual.cos[3:]) and tables.cos[[0, 2]].eq(1).all()
+
+
+def test_angles_of_the_prefix_need_rotary_positions_and_a_prefix():
+    with pytest.raises(UsageError, match='Got rotary="none" and the class token'):
+        dataclasses.replace(TINY, rotary_prefix=True)
+    with pytest.raises(UsageError, match='Got rotary="eva02" and no such tokens'):
+        dataclasses.replace(TINY, rotary="eva02", class_token=False, pool="mean", rotary_prefix=True)
+
+
 @pytest.mark.parametrize("kind", ["axial", "from-one", "dinov3"])
 def test_tables_have_the_format_of_what_they_turn_and_angles_are_float32(kind):
     part = create_model(dataclasses.replace(DINOV3, rotary=kind)).rotary
@@ -77,3 +97,51 @@ def test_the_angles_come_from_the_periods_of_the_state():
 def test_a_given_head_width_sets_the_angles():
     config = dataclasses.replace(DINOV3, head_width=12)
     assert create_model(config).rotary(config.grid, torch.zeros(1)).cos.shape == (15, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "columns_first", "start"), [("eva02", 1e4, 0, 0), ("rope-vit", 100.0, 1, 0), ("pe", 1e4, 1, 1)]
+)
+@pytest.mark.parametrize("reference", [None, (4, 8)])
+def test_angles_of_published_conventions_are_the_formula(kind, base, columns_first, start, reference):
+    config = dataclasses.replace(TINY, width=32, positions="none", rotary=kind, rotary_grid=reference)
+    angles = create_model(config).rotary.angles(Grid(2, 3), torch.device("cpu"))  # [6, 8]
+    for patch in range(6):
+        places = [place + start for place in divmod(patch, 3)]
+        if reference is not None:
+            places = [place / side * wanted for place, side, wanted in zip(places, (2, 3), reference, strict=True)]
+        axes = places[::-1] if columns_first else places
+        expected = [place / base ** (4 * i / 16) for place in axes for i in range(4)]
+        torch.testing.assert_close(angles[patch], torch.tensor(expected), atol=1e-5, rtol=1e-5)
+
+
+def test_another_base_is_taken():
+    config = dataclasses.replace(TINY, width=32, positions="none", rotary="eva02", rotary_base=9.0)
+    angles = create_model(config).rotary.angles(Grid(1, 2), torch.device("cpu"))
+    torch.testing.assert_close(angles[1, 4:], 9.0 ** -torch.tensor([0, 0.25, 0.5, 0.75]))
+
+
+def test_mixed_frequencies_turn_every_head_by_column_and_row():
+    config = dataclasses.replace(TINY, width=32, positions="none", rotary="mixed")
+    model = create_model(config)
+    rotary = model.encoder.blocks[1].attention.rotary
+    tables = rotary(Grid(2, 3), torch.zeros(1))
+    assert model.rotary(Grid(2, 3), torch.zeros(1)) is None and tables.cos.shape == (7, 2, 16) and tables.per_head
+    row, column = divmod(4, 3)
+    angle = column * rotary.frequencies[0] + row * rotary.frequencies[1]  # [A, d / 2]
+    torch.testing.assert_close(tables.cos[5], angle.cos().repeat_interleave(2, -1))
+    torch.testing.assert_close(tables.sin[5, :, 1::2], angle.sin())
+    torch.testing.assert_close(tables.cos[0], torch.ones(2, 16))
+    visible = torch.tensor([[4, 0]])
+    assert torch.equal(rotary(Grid(2, 3), torch.zeros(1), visible).cos[0], tables.cos[[0, 5, 1]])
+    sizes = rotary.frequencies.detach().norm(dim=0)  # two directions at a right angle have the same sizes
+    torch.testing.assert_close(sizes, 10.0 ** (-torch.arange(4) / 4).repeat(2).expand(2, -1))
+
+
+def test_a_base_or_a_grid_needs_a_kind_that_has_them():
+    with pytest.raises(UsageError, match='need rotary="eva02"'):
+        dataclasses.replace(TINY, rotary="axial", rotary_base=10.0)
+    with pytest.raises(UsageError, match="rotary_base must be above 1"):
+        dataclasses.replace(TINY, rotary="pe", rotary_base=1.0)
+    with pytest.raises(UsageError, match="rotary_grid must be at least 1"):
+        dataclasses.replace(TINY, rotary="pe", rotary_grid=(0, 4))

@@ -70,6 +70,47 @@ def test_a_parallel_block_adds_both_branches_of_one_norm():
     assert block.norm2 is None
 
 
+def test_norms_behind_the_branches_normalise_what_is_added():
+    config = dataclasses.replace(TINY, post_norm=True, depth=1)
+    model = create_model(config, seed=2).eval()
+    x, places = model.embed(images_for(config))
+    block = model.encoder.blocks[0]
+    middle = x + block.norm1(block.attention(x, places))
+    torch.testing.assert_close(block(x, places), middle + block.norm2(block.mlp(middle)))
+    with pytest.raises(UsageError, match="needs parallel=false"):
+        dataclasses.replace(config, parallel=True)
+
+
+def test_inner_norms_stand_before_the_last_matrix_of_each_branch():
+    config = dataclasses.replace(TINY, attention_norm=True, mlp_norm=True, mlp="gated", activation="SiLU")
+    block = create_model(config, seed=2).eval().encoder.blocks[0]
+    x, mlp = torch.randn(2, 7, 16), block.mlp
+    hidden = torch.nn.functional.silu(mlp.gate(x)) * mlp.fc1(x)
+    torch.testing.assert_close(mlp(x), mlp.fc2(torch.nn.functional.layer_norm(hidden, (24,), eps=1e-6)))
+    assert tuple(block.attention.norm.weight.shape) == (16,)
+
+
+def test_queries_and_keys_are_normalised_over_their_head_or_over_all_heads():
+    for joint, normed in ((False, 8), (True, 16)):
+        config = dataclasses.replace(TINY, qk_norm=True, qk_norm_joint=joint, depth=1)
+        part = create_model(config, seed=2).encoder.blocks[0].attention
+        nn.init.normal_(part.q_norm.weight)
+        assert tuple(part.q_norm.weight.shape) == (normed,) == tuple(part.k_norm.bias.shape)
+        x = torch.randn(2, 7, 16)
+        q = part.q_norm(part.qkv(x)[..., :16].unflatten(-1, (-1, normed))).flatten(-2)
+        found, _, _ = part._project_heads(x, attention.TokenPositions(config.grid))
+        torch.testing.assert_close(found.transpose(1, 2).flatten(-2), q)
+    with pytest.raises(UsageError, match="qk_norm_joint=true needs qk_norm=true"):
+        dataclasses.replace(TINY, qk_norm_joint=True)
+
+
+def test_a_norm_of_the_tokens_stands_before_the_positions():
+    for patches in ("conv", "linear"):
+        config = dataclasses.replace(TINY, token_norm=True, patches=patches)
+        tokens = create_model(config, seed=2).tokens(images_for(config))[0][:, 1:]
+        torch.testing.assert_close(tokens.mean(-1), torch.zeros(3, 12), atol=1e-5, rtol=0)
+
+
 def test_probe_pooling_is_torchs_attention_with_a_residual_mlp():
     config = dataclasses.replace(TINY, class_token=False, pool="attention", pooled_norm=False, init="torch")
     pool = create_model(config, seed=1).pool.attention

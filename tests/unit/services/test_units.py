@@ -88,6 +88,13 @@ def test_a_temperature_moves_into_the_head_of_a_model_with_one_view(task, temper
     assert open_predictor(tmp_path / "again", "cpu").decisions.temperature == temperature
 
 
+@pytest.mark.parametrize(("to", "name"), [("torchvision", "w.pth"), ("google-npz", "w.npz"), ("transformers", "w")])
+def test_a_temperature_moves_into_the_head_for_every_target(to, name, tmp_path):
+    done = export_model(str(calibrated(tmp_path / "kept")), to, tmp_path / name)
+    assert any("folded into the weights of the head" in note for note in done.notes)
+    assert any(": 0 of 100 " in note for note in done.notes), done.notes
+
+
 def test_where_several_views_are_averaged_the_temperature_stays_and_the_difference_is_measured(tmp_path):
     """F6."""
     folder = calibrated(tmp_path / "kept", mirror=True)

@@ -30,7 +30,7 @@ from ..validate import (
     require_argument,
     require_tensor,
 )
-from . import timm
+from . import timm, timm_eva_naflex
 
 # -- Shared by OpenAI's and OpenCLIP's own towers
 
@@ -61,6 +61,7 @@ TEXT_TOWER_NAMES = (
     "text_projection*",
     "attn_mask",
     "text.*",
+    "text_decoder.*",
 )
 TEXT_TOWER_RULES: tuple[Rule, ...] = (
     *(IgnoreRule(name, reason="the text tower") for name in TEXT_TOWER_NAMES),
@@ -113,22 +114,20 @@ def check_outputs(hints: LayoutHints, outputs: int, name: str) -> None:
         )
 
 
-# -- open-clip with a tower of timm: timm's table under `visual.trunk.`
+# -- open-clip with a tower of timm: timm's tables under `visual.trunk.`
 #
-# SigLIP's towers end with timm's pooling and have no projection; others have one matrix, `visual.head.proj`.
+# SigLIP's and Perception Encoder's towers end with timm's pooling, most others with timm's head as the projection; some
+# have one matrix of OpenCLIP's, `visual.head.proj`.
 
 TRUNK_PREFIX = "visual.trunk."
 PROJECTION_NAMES = ("visual.head.proj.weight", "visual.head.proj.bias")
-TRUNK_RULES: tuple[Rule, ...] = (
-    *(rule for rule in timm.TIMM_RULES if rule.theirs != "head.{p}"),
-    NameRule("visual.head.proj.{p}", "head.linear.{p}"),
-)
-"""timm's table with the projection in place of its head."""
+TRUNKS = {"timm": timm.TIMM_PLAIN, "timm-eva": timm_eva_naflex.EVA_UNSCALED, "timm-eva02": timm_eva_naflex.EVA02}
+"""Variants and the layouts of timm that they have as trunk: ViTs and Perception Encoder, EVA-01's and EVA-02's CLIP."""
 
 
-def describe_open_clip_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
+def describe_open_clip_timm(trunk: Layout, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. The outputs are the image embedding."""
-    config = timm.describe_timm(tensors, to_timm_hints(hints))
+    config = trunk.describe(tensors, to_timm_hints(hints))
     if not has_tensor(tensors, *PROJECTION_NAMES):
         if hints.foreign_config and _read_vision_config(hints).get("timm_proj", "linear") == "linear":
             raise DamagedFileError(
@@ -164,23 +163,38 @@ def _read_vision_config(hints: LayoutHints) -> Mapping[str, object]:
     return vision if isinstance(vision, Mapping) else {}
 
 
-OPEN_CLIP_TIMM_LAYOUTS = tuple(
-    Layout(
+def _choose_trunk_card(trunk: Layout, config: ViTConfig, hints: LayoutHints) -> str:
+    return trunk.card if isinstance(trunk.card, str) else trunk.card(config, to_timm_hints(hints))
+
+
+def _make_trunk_layout(variant: str, trunk: Layout, projection: bool) -> Layout:
+    """A trunk with timm's own head, or with OpenCLIP's projection in its place."""
+    rules = tuple(rule for rule in trunk.rules if not (projection and rule.theirs == "head.{p}"))
+    return Layout(
         name="open-clip",
-        variant=variant,
-        required_names=("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", *more),
-        forbidden_names=(*timm.OTHER_FAMILIES, *absent),
+        variant=variant + "-projection" * projection,
+        required_names=(
+            f"{TRUNK_PREFIX}patch_embed.proj.weight",
+            *trunk.required_names,
+            *(PROJECTION_NAMES[:1] if projection else ()),
+        ),
+        forbidden_names=trunk.forbidden_names if projection else (*trunk.forbidden_names, "visual.head.*"),
         model_types=("open_clip",),
-        rules=(*table, *TEXT_TOWER_RULES),
-        describe=describe_open_clip_timm,
-        card=lambda config, hints: timm.choose_timm_card(config, to_timm_hints(hints)),
+        rules=(
+            *rules,
+            *((NameRule("visual.head.proj.{p}", "head.linear.{p}"),) if projection else ()),
+            *TEXT_TOWER_RULES,
+        ),
+        describe=partial(describe_open_clip_timm, trunk),
+        card=partial(_choose_trunk_card, trunk),
         prefix=TRUNK_PREFIX,
         names_without_prefix=("visual.head.proj.{p}",),
+        warnings=trunk.warnings,
     )
-    for variant, table, more, absent in (
-        ("timm", timm.TIMM_RULES, (f"{TRUNK_PREFIX}patch_embed.proj.weight",), ("visual.head.*",)),
-        ("timm-projection", TRUNK_RULES, PROJECTION_NAMES[:1], ()),
-    )
+
+
+OPEN_CLIP_TIMM_LAYOUTS = tuple(
+    _make_trunk_layout(variant, trunk, projection) for variant, trunk in TRUNKS.items() for projection in (False, True)
 )
 
 

@@ -2,8 +2,8 @@
 
 DeiT's files have timm's names, so they are read only with `layout="deit"`, for the numerics of its repository. A
 distilled model has a second token with its own row in the table and a second head; its outputs are the mean of both.
-DeiT-III's files are identified by `gamma_1` and `gamma_2`, and their table holds patches alone. timm's `Eva` module
-gives the same names to some models with rotary positions, which only the config.json beside them distinguishes.
+DeiT-III's files have `gamma_1` and `gamma_2`, and their table holds patches alone. timm's `Eva` module gives the same
+names and shapes to RoPE-ViT with a table, so that without a config.json the caller must say which of the two it is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 
 from torch import Tensor
 
+from ...errors import UsageError
 from ...model.config import ViTConfig
 from ..layouts import PUBLISHED_SIZES, Layout, LayoutHints, Rule, make_name_rules
 from . import timm_config, timm_eva_naflex
@@ -54,8 +55,15 @@ def describe_deit(
         card: numerics card, deit or deit3.
         class_position: the table has rows for the class and the distillation token.
     """
-    if timm_config.read_architecture(hints) or "rotary" in hints.settings:
+    rotary = timm_config.read_architecture(hints) or timm_eva_naflex.ROPE_FREQUENCIES in tensors
+    if rotary or "rotary" in hints.settings:
         return timm_eva_naflex.describe_eva(tensors, hints)
+    if not class_position and hints.layout is None:
+        raise UsageError(
+            'The file has the tensors of DeiT-III and of models with rotary positions. Say which: layout="deit3", '
+            'or the name of a published model, such as network="vit_small_patch16_rope_ape_224" or '
+            '"vit_pe_lang_large_patch14_448".'
+        )
     distilled = has_matching(tensors, "dist_token", "head_dist.*")
     fields = read_common_fields(tensors, hints, card)
     fields["heads"] = read_heads(hints, fields["width"], DEIT_HEADS)
@@ -65,6 +73,12 @@ def describe_deit(
     fields["distillation_token"] = fields["distillation_head"] = distilled
     fields["layer_scale"] = 1e-5 if has_matching(tensors, "blocks.*.gamma_[12]") else None
     return ViTConfig(**fields)
+
+
+def choose_deit3_card(config: ViTConfig, hints: LayoutHints) -> str:
+    """DeiT-III's numerics card, unless config.json names another model of the same tensors."""
+    other = timm_config.read_architecture(hints) or config.rotary != "none"
+    return timm_eva_naflex.choose_eva_card(config, hints) if other else "deit3"
 
 
 DEIT_REQUIRED_NAMES = (KERNEL_NAME, POSITION_TABLE, "blocks.*.attn.qkv.weight")
@@ -82,11 +96,17 @@ DEIT = Layout(
 DEIT3 = Layout(
     name="deit3",
     required_names=(*DEIT_REQUIRED_NAMES, "blocks.*.gamma_[12]"),
-    forbidden_names=("blocks.*.attn.[qkv]_bias", "blocks.*.mlp.fc1_g*", "*relative_position*", "rope*"),
+    forbidden_names=(
+        "blocks.*.attn.[qkv]_bias",
+        "blocks.*.mlp.fc1_g*",
+        "*relative_position*",
+        "rope_embed*",
+        "*.rope.freqs",
+    ),
     model_types=("timm",),
     rules=timm_eva_naflex.EVA_RULES,
     describe=partial(describe_deit, card="deit3", class_position=False),
-    card="deit3",
+    card=choose_deit3_card,
     head="head",
     published=PUBLISHED_SIZES,
     prepare_export=timm_eva_naflex.export_eva_packed,

@@ -8,6 +8,7 @@ values, [A, d, D] back. A convolution's kernel is [p, p, C, D].
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from collections import Counter
@@ -160,7 +161,7 @@ def read_encoder_settings(
 ) -> dict[str, Any]:
     """Settings that the blocks and the head give: the number of heads is an axis of the kernels."""
     if has_tensor(tensors, "conv_root/kernel"):
-        raise DamagedFileError(
+        raise UsageError(
             "The file has conv_root/kernel: a hybrid, whose patches come out of a ResNet. Only plain Vision "
             "Transformers can be read."
         )
@@ -193,9 +194,9 @@ def read_patch_size(kernel: Tensor, hints: LayoutHints) -> tuple[int, int]:
     """Height and width of a patch, from the kernel [p, p, C, D]; `hints` must confirm one that is not square."""
     patch = (kernel.shape[0], kernel.shape[1])
     if patch[0] != patch[1] and hints.settings.get("patch") != patch:
-        raise DamagedFileError(
-            f"embedding/kernel must begin with a square patch. Got {list(kernel.shape)}. If its patches are "
-            f"{patch[0]}x{patch[1]} pixels, say patch in settings."
+        raise UsageError(
+            f"embedding/kernel has patches of {patch[0]}x{patch[1]} pixels, and those of published files are square. "
+            f'If this is right, pass settings={{"patch": {patch}}}.'
         )
     return patch
 
@@ -435,25 +436,37 @@ GOOGLE_NPZ_LAYOUTS = tuple(
 )
 
 
-MATCH_BY_ACTIVATION = {"GELUTanh": "original", "GELU": "timm"}
-"""Activations that these files are run with -> the `match` that selects each."""
+ACTIVATIONS_OF_READERS = ("GELUTanh", "GELU")
+"""What such files are run with, by the authors' code and by timm."""
+MAX_COMMENT_BYTES = 65_535
+"""Longest comment on a file of an archive."""
 
 
-def write_google_npz(path: Path, model: ViT) -> None:
+def write_google_npz(path: Path, model: ViT, about: Mapping[str, object]) -> None:
     """Write one `.npz` file in float32 that vit_jax, big_vision and timm load, whole or not at all.
 
-    The file holds weights alone, not the activation: see `MATCH_BY_ACTIVATION`.
+    The arrays are weights alone. A comment on the first, which only Vitrail reads, says what they do not: activation,
+    patch and image size, and `about`.
+
+    Args:
+        about: what JSON can hold: the writer, the weights' origin, preprocessing, classes.
     """
     if path.suffix != ".npz":
         raise UsageError(f"A file of Google's layout ends in .npz. Got {path}.")
     settings: dict[str, Any] = {"patch": model.config.patch}
-    if model.config.activation in MATCH_BY_ACTIVATION:
+    if model.config.activation in ACTIVATIONS_OF_READERS:
         settings["activation"] = model.config.activation
     weights = write_with_layout(model.state_dict(), model.config, GOOGLE_NPZ_LAYOUTS[0], settings)
+    noted = {**about, "settings": {**settings, "image_size": model.config.image_size}}
+    comment = json.dumps(noted).encode()
+    if len(comment) > MAX_COMMENT_BYTES:
+        comment = json.dumps({**noted, "label_names": []}).encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, tensor in weights.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.external_attr, entry.comment, comment = 0o644 << 16, comment, b""
+            with archive.open(entry, "w", force_zip64=True) as member:
                 array = np.ascontiguousarray(tensor.detach().float().cpu().numpy())
                 np.lib.format.write_array(member, array, allow_pickle=False)
     atomic.write_bytes(path, buffer.getvalue())

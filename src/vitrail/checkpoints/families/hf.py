@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...errors import DamagedFileError
+from ...errors import DamagedFileError, UsageError
 from ...model.config import Pool, ViTConfig
 from ..layouts import (
     BATCHED,
@@ -215,6 +215,9 @@ MEMORY_BLOCK = {
 # fmt: on
 VIT_PATCH_WEIGHT, VIT_POSITION_TABLE = "embeddings.patch_embeddings.projection.weight", "embeddings.position_embeddings"
 CLASS_TOKEN, DISTILLATION_TOKEN = "embeddings.cls_token", "embeddings.distillation_token"
+DETECTION_TOKENS = "embeddings.detection_tokens"
+NOT_VIT_NAMES = (DETECTION_TOKENS, "*.lambda_[12]", "*relative_position_bias_table")
+"""Names by which YOLOS, InternViT and BEiT are distinguished from the families of this file."""
 VIT_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-12, "hidden_act": "gelu", "image_size": 224}
 """Defaults of these classes, for fields that a config.json leaves out."""
 POOLER_REASON = "the tanh layer of a bare model; settings head=tanh keeps it"
@@ -297,6 +300,8 @@ def describe_hf_vit(
     inside = f"{naming.blocks}.{{i}}."
     is_msn = hints.foreign_config.get("model_type") == "vit_msn"
     stored = read_hf_config(hints, VIT_DEFAULTS | ({"layer_norm_eps": 1e-6} if is_msn else {}))
+    if VIT_PATCH_WEIGHT in tensors and tensors[VIT_PATCH_WEIGHT].ndim == 5 and VIT_POSITION_TABLE not in tensors:
+        raise UsageError("The file cuts videos into pieces of several frames, as VideoMAE does: it reads no pictures.")
     kernel = require_tensor(tensors, VIT_PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     norms = (f"{inside}layernorm_before.weight", 0), (f"{inside}layernorm_after.weight", 0)
@@ -367,7 +372,7 @@ HF_VIT_LAYOUTS = tuple(
         name="transformers",
         variant=kind.variant + naming.suffix,
         required_names=(VIT_PATCH_WEIGHT, f"{naming.blocks}.0.layernorm_before.weight", *kind.required_names),
-        forbidden_names=kind.forbidden_names,
+        forbidden_names=(*NOT_VIT_NAMES, *kind.forbidden_names),
         model_types=kind.model_types,
         rules=make_hf_vit_rules(kind, naming),
         describe=partial(describe_hf_vit, kind, naming),

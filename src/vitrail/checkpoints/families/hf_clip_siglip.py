@@ -1,20 +1,23 @@
-"""`transformers`: the image towers of CLIP, SigLIP and SigLIP 2 (fixed size and NaFlex). Both namings are the same.
+"""`transformers`: the image towers of CLIP, MetaCLIP 2, Chinese-CLIP, AltCLIP, SigLIP and SigLIP 2 (fixed size and
+NaFlex). Both namings are the same.
 
 SigLIP pools by a learned probe on the normalised tokens, followed by an MLP; a classifier reads the mean of the tokens
 instead and ignores the probe. NaFlex projects flat patches, channels last, and resamples one square table for each
 image. CLIP normalises tokens before the first block and only the class token after the last one; a matrix without bias
-projects it. transformers' classifier for CLIP reads the mean of the patches instead, not normalised.
+projects it. transformers' classifier for CLIP reads the mean of the patches instead, not normalised. MetaCLIP 2,
+Chinese-CLIP and AltCLIP are CLIP's tower under CLIP's names beside other text towers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from math import isqrt
 
 from torch import Tensor
 
-from ...errors import UsageError
+from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
 from ..layouts import (
     FLAT,
@@ -192,11 +195,17 @@ CLIP_PROJECTION = {
     "visual_projection.weight":  "head.linear.weight",
 }
 # fmt: on
-CLIP_CLASS_TOKEN = "embeddings.class_embedding"
+CLIP_CLASS_TOKEN, CLIP_BLOCK_NORM = "embeddings.class_embedding", "encoder.layer*.0.layer_norm1.weight"
 CLIP_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-5, "hidden_act": "quick_gelu", "image_size": 224}
 """Defaults of this class, for fields that a config.json leaves out."""
 CLIP_HEADS = {768: 12, 1024: 16, 1280: 16, 1408: 16, 1664: 16}
 """Heads of the published sizes by their width."""
+CLIP_CARDS = {
+    "clip": "hf_clip", "metaclip_2": "hf_metaclip2", "chinese_clip": "hf_chinese_clip", "altclip": "hf_altclip",
+}  # fmt: skip
+"""transformers' names of the families with CLIP's tower, and their numerics cards."""
+VISION_SUFFIX = "_vision_model"
+"""What a tower alone has after its family's name in config.json."""
 
 
 def make_hf_clip_rules(classifier: bool) -> tuple[Rule, ...]:
@@ -225,7 +234,7 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: Lay
             'settings={"activation": "QuickGELU"} for those of OpenAI and their likes, "GELU" for most of LAION\'s.'
         )
     stored = read_hf_config(hints, CLIP_DEFAULTS)
-    known = read_hf_numerics(hints, stored, "hf_clip")
+    known = read_hf_numerics(hints, stored, choose_clip_card(hints))
     if hints.foreign_config:  # the one the tower was trained with, for every `match`
         known["activation"] = stored.activation("hidden_act")
     kernel = require_tensor(tensors, PATCH_WEIGHT, axes=4)
@@ -251,21 +260,35 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: Lay
     )
 
 
+def clean_hf_clip(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Name blocks `layers` in an AltCLIP of transformers 5, which renames those of both towers."""
+    renamed = {re.sub(r"^(vision_model\.)?encoder\.layer\.", r"\1encoder.layers.", name): name for name in tensors}
+    if len(renamed) < len(tensors):
+        raise DamagedFileError("The file has blocks under encoder.layer and under encoder.layers. Delete one of them.")
+    return {ours: tensors[name] for ours, name in renamed.items()}
+
+
+def choose_clip_card(hints: LayoutHints) -> str:
+    """The numerics card of the family that config.json names."""
+    return CLIP_CARDS.get(str(hints.foreign_config.get("model_type")).removesuffix(VISION_SUFFIX), "hf_clip")
+
+
 HF_CLIP_LAYOUTS = tuple(
     Layout(
         name="transformers",
         variant="clip-classifier" if classifier else "clip",
-        required_names=(PATCH_WEIGHT, CLIP_CLASS_TOKEN, FIRST_BLOCK_NORM, *(("classifier.*",) if classifier else ())),
-        forbidden_names=() if classifier else ("classifier.*",),
-        model_types=("clip_vision_model", "clip"),
+        required_names=(PATCH_WEIGHT, CLIP_CLASS_TOKEN, CLIP_BLOCK_NORM, *(("classifier.*",) if classifier else ())),
+        forbidden_names=("class_pos_emb", *(() if classifier else ("classifier.*",))),
+        model_types=tuple(kind + suffix for kind in CLIP_CARDS for suffix in (VISION_SUFFIX, "")),
         rules=make_hf_clip_rules(classifier),
         describe=partial(describe_hf_clip, classifier),
-        card="hf_clip",
+        card=lambda config, hints: choose_clip_card(hints),
         match="transformers",
         published=frozenset(),
         prefix="vision_model.",
         names_without_prefix=("classifier.{p}", "visual_projection.weight"),
         head="classifier",
+        clean=clean_hf_clip,
         prepare_export=export_clip,
     )
     for classifier in (False, True)

@@ -11,7 +11,6 @@ tokens lie under `embeds.`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
-from ...model.config import ViTConfig
+from ...model.config import Pool, ViTConfig
 from ...spec import Grid
 from ..layouts import (
     BATCHED,
@@ -59,15 +58,18 @@ ATTENTION_NAMES = {
     "blocks.{i}.attn.qkv.{p}":     "encoder.blocks.{i}.attention.qkv.{p}",
     "blocks.{i}.attn.q_norm.{p}":  "encoder.blocks.{i}.attention.q_norm.{p}",
     "blocks.{i}.attn.k_norm.{p}":  "encoder.blocks.{i}.attention.k_norm.{p}",
+    "blocks.{i}.attn.norm.{p}":    "encoder.blocks.{i}.attention.norm.{p}",
     "blocks.{i}.attn.proj.{p}":    "encoder.blocks.{i}.attention.out.{p}",
 }
 MLP_NAMES = {
-    "blocks.{i}.mlp.fc1.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.fc2.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.mlp.fc1.{p}":   "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.norm.{p}":  "encoder.blocks.{i}.mlp.norm.{p}",
+    "blocks.{i}.mlp.fc2.{p}":   "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 SPLIT_MLP_NAMES = {
     "blocks.{i}.mlp.fc1_g.{p}":  "encoder.blocks.{i}.mlp.gate.{p}",
     "blocks.{i}.mlp.fc1_x.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.norm.{p}":   "encoder.blocks.{i}.mlp.norm.{p}",
     "blocks.{i}.mlp.fc2.{p}":    "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 SCALE_NAMES = {
@@ -121,6 +123,8 @@ def read_block_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Co
         heads = timm_config.read_timm_heads(hints, width, depth, mlp_width, gated=mlp != "plain")
     scaled = has_matching(tensors, "blocks.*.ls[12].gamma", "blocks.*.gamma_[12]")
     return {
+        "attention_norm": has_matching(tensors, "blocks.*.attn.norm.*"),
+        "mlp_norm": has_matching(tensors, "blocks.*.mlp.norm.*"),
         "width": width,
         "depth": depth,
         "heads": heads,
@@ -140,6 +144,13 @@ def read_end_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Conf
     A file without a norm after the blocks lacks one, unless config.json or the settings turn it off.
     """
     headed, pooled = has_matching(tensors, "head.*"), has_matching(tensors, "fc_norm.*")
+    bare = not hints.foreign_config and "final_norm" not in hints.settings
+    if bare and not pooled and not has_matching(tensors, "norm.*"):
+        raise UsageError(
+            "The file has no norm after its blocks, and no config.json says that it is meant to have none. Say which "
+            "published model it is (vit_large_patch16_radio_v3, vit_intern300m_patch14_448 and the like), as "
+            'network="NAME", or settings={"final_norm": false}; else take another copy.'
+        )
     return {
         "pre_norm": has_matching(tensors, "norm_pre.*"),
         "final_norm": has_matching(tensors, "norm.*") or not (pooled or timm_config.lacks_final_norm(hints)),
@@ -227,15 +238,35 @@ def apply_numerics(config: ViTConfig, hints: LayoutHints, card: str) -> ViTConfi
         return replace(config, **{name: known[name] for name in ("norm_eps", "activation", "resample")})
     return replace(
         config,
-        norm_eps=timm_config.choose_norm_eps(hints, config.pre_norm, config.rotary == "dinov3"),
-        activation=timm_config.choose_activation(hints, config.pre_norm, config.mlp != "plain"),
+        norm_eps=timm_config.choose_norm_eps(hints, config.pre_norm, _has_larger_eps(config)),
+        activation=timm_config.choose_activation(hints, config.pre_norm, config.mlp != "plain", _may_have_tanh(config)),
         resample="bicubic-antialias",
     )
+
+
+def _has_larger_eps(config: ViTConfig) -> bool:
+    """Whether a model without a name is of a design with an epsilon of 1e-5: DINOv3, AIMv2 or BEiT-3."""
+    beit3 = config.attention_norm and config.rotary == "none"
+    return config.rotary == "dinov3" or config.token_norm or beit3
+
+
+def _may_have_tanh(config: ViTConfig) -> bool:
+    """Whether a model has the sizes of a SigLIP that timm runs with the tanh form of GELU."""
+    (rows, columns), width, patch = config.grid, config.width, config.patch
+    sizes = (
+        patch == (32, 32)
+        or width == 1536
+        or (width, patch) == (1152, (16, 16))
+        or (width, rows, columns) == (1024, 32, 32)
+    )
+    tokens = config.class_token or config.registers or config.pooled_norm or config.rotary != "none"
+    return sizes and not tokens and config.mlp == "plain" and config.positions == "learned"
 
 
 # fmt: off
 TIMM_STEM = {  # theirs       ours
     "patch_embed.proj.bias":  "tokens.patches.bias",
+    "patch_embed.norm.{p}":   "tokens.patches.norm_out.{p}",
     "cls_token":              "tokens.cls",
     "dist_token":             "tokens.distillation",
     "reg_token":              "tokens.registers",
@@ -277,19 +308,43 @@ OTHER_FAMILIES = (
     "tokens_to_token*",
     "rope*",
     "*relative_position*",
+    "*rel_pos*",
     "blocks.*.gamma_[12]",
     "blocks.*.attn.[qkv]_bias",
     "blocks.*.attn.bias_mask",
     "blocks.*.mlp.w*",
 )
 """Names by which similar files of other families are distinguished from those of this module."""
-_NOT_PLAIN = re.compile(r"_rpn_|^beit|_18x2_")
+JOINED_FAMILIES = ("blocks.*.attns.*", "blocks.*.ffns.*")
 
 
 def describe_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file with sequential blocks."""
     settings = {**read_block_settings(tensors, hints), "qkv_bias": has_matching(tensors, "blocks.*.attn.qkv.bias")}
-    return _describe_config(tensors, hints, settings)
+    return describe_config(tensors, hints, settings, eva=timm_config.is_eva(hints))
+
+
+def describe_timm_joined(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
+    """The architecture of a file whose attentions and MLPs stood side by side and were joined.
+
+    `heads` counts those of all attentions of a block together.
+    """
+    width = majority_length(tensors, "width", ("blocks.{i}.norm1.{p}", 0))
+    mlp_width = majority_length(tensors, "MLP width", ("blocks.{i}.mlp.fc1.{p}", 0))
+    branches = majority_length(tensors, "width of attention", ("blocks.{i}.attn.proj.weight", 1)) // width
+    depth = count_blocks(tensors, "blocks")
+    hints = replace(hints, heads=None if hints.heads is None else hints.heads // branches)
+    heads = timm_config.read_timm_heads(hints, width, 12, mlp_width // branches, gated=False)  # as Ti, S and B
+    settings: ConfigFields = {
+        "width": width,
+        "depth": depth,
+        "heads": branches * heads,
+        "head_width": width // heads,
+        "mlp_width": mlp_width,
+        "norm": "LayerNorm",
+        "qkv_bias": True,
+    }
+    return describe_config(tensors, hints, settings)
 
 
 def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
@@ -315,7 +370,7 @@ def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) ->
         "norm": "LayerNorm" if has_matching(tensors, "blocks.*.in_norm.bias") else "RMSNorm",
         "layer_scale": 1e-5 if has_matching(tensors, "blocks.*.ls.gamma") else None,
     }
-    return _describe_config(tensors, hints, settings)
+    return describe_config(tensors, hints, settings)
 
 
 def choose_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
@@ -352,32 +407,56 @@ _CARDS = (
 )
 
 
-def _describe_config(tensors: Mapping[str, Tensor], hints: LayoutHints, settings: ConfigFields) -> ViTConfig:
+def describe_config(
+    tensors: Mapping[str, Tensor],
+    hints: LayoutHints,
+    settings: ConfigFields,
+    eva: bool = False,
+    usual_pool: Pool | None = None,
+) -> ViTConfig:
+    """The architecture of a file, beyond the settings of its blocks.
+
+    Args:
+        eva: whether timm's `Eva` wrote it, which has other defaults of pooling and positions.
+        usual_pool: the pooling of such a file, where nothing says it.
+    """
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     end = read_end_settings(tensors, hints)
-    tokens = _read_tokens(tensors, hints, patch)
+    tokens = _read_tokens(tensors, hints, patch, eva)
     probe = has_matching(tensors, "attn_pool.*")
-    pools_prefix = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
-    pool = timm_config.choose_pool(hints, probe, tokens["class_token"], end["pooled_norm"])
-    _refuse_other_designs(hints, pools_prefix, probe, prefix_tokens=tokens["class_token"] + tokens["registers"])
+    if "rotary" not in settings:
+        unlike_clip = end["pre_norm"] and (probe or not (end["final_norm"] or end["pooled_norm"]))
+        names = '"vit_pe_core_base_patch16_224" or "vit_pe_spatial_base_patch16_512"'
+        settings = settings | timm_config.choose_rotary(hints, None if unlike_clip else "none", names)
+    includes_prefix = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
+    default = usual_pool or (timm_config.default_eva_pool(hints) if eva else "class")
+    pool = timm_config.choose_pool(hints, probe, tokens["class_token"], end["pooled_norm"], default)
+    if probe and tokens["class_token"] + tokens["registers"] and not (eva or includes_prefix):
+        _refuse_narrow_probe(hints)
+    bare_rpn = not (tokens["class_token"] or settings.get("layer_scale") or settings["qkv_bias"]) and end["pooled_norm"]
     config = ViTConfig(
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
         patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
+        token_norm=has_matching(tensors, "patch_embed.norm.*"),
         pad=bool(timm_config.read_model_arg(hints, "dynamic_img_pad")),
-        pool="mean-all" if pool == "mean" and pools_prefix else pool,
-        rotary=timm_config.choose_rotary(hints, bare="none"),
+        pool="mean-all" if pool == "mean" and includes_prefix else pool,
         head="tanh" if has_matching(tensors, "pre_logits.fc.*") else "linear",
         distillation_head=tokens["distillation_token"],
+        post_norm=timm_config.read_post_norm(
+            hints, bare_rpn or settings["width"] == 1792, "vit_base_patch16_rpn_224 and eva02_enormous_patch14_clip_224"
+        ),
+        **_read_probe_settings(tensors, hints, settings),
         **settings,
         **end,
         **tokens,
     )
-    return apply_numerics(config, hints, choose_timm_card(config, hints))
+    card = "timm_dinov3" if config.rotary == "dinov3" else choose_timm_card(config, hints)
+    return apply_numerics(config, hints, card)
 
 
-def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int]) -> ConfigFields:
+def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int], eva: bool) -> ConfigFields:
     """Prefix tokens, positions and the image size."""
     class_token, registers = count_prefix_tokens(tensors, hints)
     distilled = has_matching(tensors, "dist_token", "head_dist.*")
@@ -386,8 +465,11 @@ def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple
         "registers": registers,
         "distillation_token": distilled,
     }
-    if timm_config.read_model_arg(hints, "pos_embed") in ("", "none") or hints.settings.get("positions") == "none":
-        grid = (list_hinted_grids(hints, patch) or [Grid(14, 14)])[0]
+    without = timm_config.read_model_arg(hints, "pos_embed") in ("", "none")
+    without = without or (eva and "pos_embed" not in tensors and timm_config.lacks_table(hints))
+    if without or hints.settings.get("positions") == "none":
+        usual = 16 if eva else 14
+        grid = (list_hinted_grids(hints, patch) or [Grid(usual, usual)])[0]
         return {**tokens, "image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
     prefixes = (2,) if distilled else (0,) if not class_token else (0, 1) if registers else (1, 0)
     if timm_config.read_model_arg(hints, "no_embed_class"):
@@ -396,23 +478,90 @@ def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple
     return {**tokens, "image_size": size, "class_position": prefix > 0 or not class_token}
 
 
-def _refuse_other_designs(hints: LayoutHints, pools_prefix: bool, probe: bool, prefix_tokens: int) -> None:
-    """Refuse designs that tensors do not show: other blocks of the same names, and pooling over other tokens."""
-    name = timm_config.read_architecture(hints)
-    if probe and prefix_tokens:
-        if not pools_prefix and hints.settings.get("pool") != "attention":
-            raise UsageError(
-                "This timm model pools by attention over the patches alone, without its class and register tokens; "
-                "Vitrail's probe looks at every token. The file can be read by timm only."
-            )
-    elif _NOT_PLAIN.search(name):
-        raise UsageError(f"{name} is not a plain ViT of Vitrail's kinds, though its tensors have the same names.")
+def _read_probe_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, settings: ConfigFields) -> ConfigFields:
+    """Heads and MLP width of an attention pool, where they are not those of the blocks."""
+    if not has_matching(tensors, "attn_pool.mlp.fc1.*"):
+        return {}
+    hidden = majority_length(
+        tensors, "MLP width of the pool", ("attn_pool.mlp.fc1.{p}", 0), ("attn_pool.mlp.fc2.weight", 1)
+    )
+    heads = timm_config.read_probe_heads(hints)
+    return {
+        "pool_heads": None if heads == settings["heads"] else heads,
+        "pool_mlp_width": None if hidden == settings["mlp_width"] else hidden,
+    }
+
+
+def _refuse_narrow_probe(hints: LayoutHints) -> None:
+    """Refuse pooling by attention over the patches alone, which tensors do not show."""
+    if hints.settings.get("pool") != "attention":
+        raise UsageError(
+            "This timm model pools by attention over the patches alone, without its class and register tokens; "
+            "Vitrail's probe looks at every token. The file can be read by timm only."
+        )
+
+
+# -- Attentions and MLPs side by side: one attention with the heads of all, one MLP with the hidden numbers of all
+
+
+def join_branches(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, Tensor]:
+    """The blocks of `ParallelThingsBlock` (Touvron et al. 2022, "Three things everyone should know") as plain blocks.
+
+    Each branch has a norm of its own: its weight and bias become part of the matrix that reads it, and its LayerScale
+    part of the matrix that ends the branch. What is left is one norm for all, and matrices side by side: the same sum.
+    """
+    used: set[str] = set()
+
+    def take(name: str, *shape: int) -> Tensor:
+        used.add(name)
+        found = require_tensor(tensors, name, axes=len(shape))
+        if tuple(found.shape) != shape:
+            raise DamagedFileError(f"{name} must have the shape {list(shape)}. Got {list(found.shape)}.")
+        return found.double()
+
+    joined: dict[str, Tensor] = {}
+    width = majority_length(tensors, "width", ("blocks.{i}.attns.0.norm.{p}", 0), ("blocks.{i}.ffns.0.norm.{p}", 0))
+    hidden = majority_length(tensors, "MLP width", ("blocks.{i}.ffns.0.mlp.fc1.{p}", 0))
+    for i in range(count_blocks(tensors, "blocks")):
+        block = f"blocks.{i}"
+        for kind, norm, first, last, parts, inner in (
+            ("attns", "norm1", "attn.qkv", "attn.proj", 3, width), ("ffns", "norm2", "mlp.fc1", "mlp.fc2", 1, hidden),
+        ):  # fmt: skip
+            read: list[tuple[Tensor, Tensor]] = []
+            written: list[tuple[Tensor, Tensor]] = []
+            for j in range(count_blocks(tensors, f"{block}.{kind}")):
+                branch = f"{block}.{kind}.{j}"
+                factor, shift = (take(f"{branch}.norm.{part}", width) for part in ("weight", "bias"))
+                matrix = take(f"{branch}.{first}.weight", parts * inner, width)
+                bias = take(f"{branch}.{first}.bias", parts * inner) if f"{branch}.{first}.bias" in tensors else 0
+                read.append((matrix * factor, bias + matrix @ shift))
+                scale = take(f"{branch}.ls.gamma", width) if f"{branch}.ls.gamma" in tensors else factor.new_ones(width)
+                end, rest = take(f"{branch}.{last}.weight", width, inner), take(f"{branch}.{last}.bias", width)
+                written.append((scale[:, None] * end, scale * rest))
+            if not read:
+                raise DamagedFileError(f"The file has no tensor {block}.{kind}.0.norm.weight.")
+            joined |= {f"{block}.{norm}.weight": torch.ones(width), f"{block}.{norm}.bias": torch.zeros(width)}
+            thirds = [[rows.chunk(parts) for rows in column] for column in zip(*read, strict=True)]
+            for part, chunks in zip(("weight", "bias"), thirds, strict=True):
+                joined[f"{block}.{first}.{part}"] = torch.cat(
+                    [rows[n] for n in range(parts) for rows in chunks]
+                ).float()
+            joined[f"{block}.{last}.weight"] = torch.cat([end for end, _ in written], dim=1).float()
+            joined[f"{block}.{last}.bias"] = torch.stack([rest for _, rest in written]).sum(0).float()
+    return {**{name: tensor for name, tensor in tensors.items() if name not in used}, **joined}
+
+
+def refuse_joined(config: ViTConfig, state: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
+    """Refuse to write: what was joined is not taken apart again."""
+    raise UsageError(
+        "Attentions that stood side by side were joined when the model was read. Save it as a bundle instead."
+    )
 
 
 _timm_layout = partial(
     Layout,
     name="timm",
-    forbidden_names=OTHER_FAMILIES,
+    forbidden_names=(*OTHER_FAMILIES, *JOINED_FAMILIES),
     model_types=("timm",),
     card=choose_timm_card,
     match="timm",
@@ -445,4 +594,13 @@ TIMM_PARALLEL, TIMM_PARALLEL_WITHOUT_BIAS = (
         ("parallel-without-bias", "blocks.*.mlp_bias", MLP_BIAS),
     )
 )
-TIMM_LAYOUTS = (TIMM_PLAIN, TIMM_SPLIT, TIMM_PARALLEL, TIMM_PARALLEL_WITHOUT_BIAS)
+TIMM_JOINED = _timm_layout(
+    variant="side-by-side",
+    required_names=("patch_embed.proj.weight", "blocks.*.attns.0.attn.qkv.weight", "blocks.*.ffns.0.mlp.fc1.weight"),
+    forbidden_names=OTHER_FAMILIES,
+    rules=TIMM_RULES,
+    describe=describe_timm_joined,
+    clean_with_hints=join_branches,
+    prepare_export=refuse_joined,
+)
+TIMM_LAYOUTS = (TIMM_PLAIN, TIMM_SPLIT, TIMM_PARALLEL, TIMM_PARALLEL_WITHOUT_BIAS, TIMM_JOINED)

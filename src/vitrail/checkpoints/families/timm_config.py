@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import DamagedFileError, UsageError
-from ...model.config import Activation, Pool, RotaryKind
+from ...model.config import BASED_ROTARY, Activation, Pool, RotaryKind
 from ...model.registry import SIZES
 from ..layouts import LayoutHints
 from ..validate import reconcile, require_argument
@@ -32,14 +32,18 @@ TIMM_ACTIVATIONS: dict[str, Activation] = {
 TIMM_POOLS: dict[str, Pool] = {"token": "class", "avg": "mean", "map": "attention"}
 """timm's words for pooling, and ours."""
 _EPS_1E5 = re.compile(r"^vit_.*_clip_|dinov3|lingbot|_pe_(core|lang|spatial)|^beit3|^aimv2")
-_OTHER_ROTARY = re.compile(r"_rope_|^eva02|_pe_(core|lang|spatial)|sapiens")
+_EVA_MODULE = re.compile(r"dinov3|lingbot|_rope_|^eva02|^eva_giant|_pe_(core|lang|spatial)_")
+_CLASS_POOL_OF_EVA = re.compile(r"_rope_(?!reg)|^eva.*_clip_|lingbot")
+_NO_TABLE = re.compile(r"dinov3|lingbot|_rope_(?!.*ape_)")
+_NO_FINAL_NORM = re.compile(r"_radio_|_intern300m_|_pe_(lang|spatial)_")
+_POST_NORM = re.compile(r"_rpn_|^eva02_enormous")
 _GELU_TANH = re.compile(
     r"patch32_siglip|large_patch16_siglip(_gap)?_512|so400m_patch16_siglip|giantopt|^naflexvit_.*siglip"
 )
 _HEADS = (
     (r"^test_vit\d?$", {64: 2, 96: 3}),
     (r"^vit_base_patch16_gap_224$", {768: 16}),
-    (r"giantopt|_gigantic_", {1536: 16, 1664: 16}),
+    (r"giantopt|_gigantic_|enormous", {1536: 16, 1664: 16, 1792: 16}),
     (r"^aimv2", {1024: 8, 1536: 12, 2048: 16, 3072: 24}),
     (r"dinov3", {1280: 20, 4096: 32}),
     (r"", {1152: 16, 1280: 16, 1408: 16}),
@@ -49,12 +53,27 @@ _PUBLISHED = {(size.width, size.depth, size.mlp_width): size.heads for size in S
     (256, 14, 1280): 4,
     (320, 14, 1792): 5,
     (640, 12, 2560): 10,
+    (832, 21, 2176): 13,
     (896, 12, 3584): 14,
+    (896, 18, 2304): 14,
     (1536, 40, 6144): 16,
 }
 """Heads of published sizes with a plain MLP: (width, depth, MLP width) to heads."""
-_PUBLISHED_GATED = {(384, 12, 1536): 6, (1280, 32, 5120): 20, (1536, 40, 4096): 24, (4096, 40, 8192): 32}
-"""The same for gated MLPs: DINOv3 S+, H+ and 7B, DINOv2 g."""
+_PUBLISHED_GATED = {
+    (192, 12, 512): 3,
+    (384, 12, 1024): 6,
+    (384, 12, 1536): 6,
+    (768, 12, 2048): 12,
+    (1024, 24, 2730): 16,
+    (1024, 24, 2816): 8,
+    (1280, 32, 5120): 20,
+    (1536, 24, 4096): 12,
+    (1536, 40, 4096): 24,
+    (2048, 24, 5632): 16,
+    (3072, 24, 8192): 24,
+    (4096, 40, 8192): 32,
+}
+"""The same for gated MLPs: EVA-02, AIMv2, DINOv3 S+, H+ and 7B, DINOv2 g."""
 
 
 def read_architecture(hints: LayoutHints) -> str:
@@ -63,6 +82,32 @@ def read_architecture(hints: LayoutHints) -> str:
     if not isinstance(name, str):
         raise DamagedFileError(f"config.json: architecture must be a name. Got {name!r}.")
     return name.partition(".")[0]
+
+
+def describe_published_model(name: str | None) -> dict[str, Any]:
+    """What the config.json of one of timm's published models says, by its name; empty for another word.
+
+    Names have the patch in them. Mean and deviation of the pictures are those of most weights of the name.
+    """
+    if name is None or not re.match(r"(vit|eva02|eva|beit|beitv2|beit3|aimv2|deit|deit3)_.*patch\d", name):
+        return {}
+    architecture, _, tag = name.partition(".")
+    mean, std = next((pictures for pattern, pictures in _PICTURES if re.search(pattern, name)), _HALF)
+    described = {"tag": tag, "mean": list(mean), "std": list(std), "interpolation": "bicubic", "crop_pct": 0.9}
+    return {"architecture": architecture, "pretrained_cfg": described}
+
+
+_HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_PICTURES = (
+    (r"_tipsv2|_miil", ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))),
+    (r"_betwixt_patch16_rope_reg", _OPENAI),
+    (r"siglip|_pe_|_rope_reg", _HALF),
+    (r"_rope_|^beitv2|^beit3|^deit|dino|lingbot|_intern300m|_(huge|giant)_.*_gap_|_small_patch8_|_560$|mae", _IMAGENET),
+    (r"_clip_|^eva|^aimv2|_radio_", _OPENAI),
+)
+"""Pattern of timm's names -> mean and standard deviation; all others have 0.5. The first match decides."""
 
 
 def read_weights_tag(hints: LayoutHints) -> str:
@@ -94,18 +139,64 @@ def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, 
     )
 
 
-def choose_norm_eps(hints: LayoutHints, pre_norm: bool, rotary: bool = False) -> float:
-    """Epsilon of the norms: timm's 1e-6, but 1e-5 in CLIP's design, DINOv3 and a few more."""
+def is_eva(hints: LayoutHints) -> bool:
+    """Whether the architecture is one of timm's `Eva` module, whose pooling and rotary arguments have other names."""
+    return _EVA_MODULE.search(read_architecture(hints)) is not None
+
+
+def default_eva_pool(hints: LayoutHints) -> Pool:
+    """The pooling of an `Eva` without a probe, where config.json does not say it."""
+    return "class" if _CLASS_POOL_OF_EVA.search(read_architecture(hints)) else "mean"
+
+
+def lacks_table(hints: LayoutHints) -> bool:
+    """Whether a file of `Eva` without a position table is meant to have none."""
+    given, name = read_model_arg(hints, "use_abs_pos_emb"), read_architecture(hints)
+    return not given if given is not None else not name or _NO_TABLE.search(name) is not None
+
+
+def read_post_norm(hints: LayoutHints, ambiguous: bool, names: str) -> bool:
+    """Whether the norms stand behind the branches, which no tensor shows.
+
+    Args:
+        ambiguous: whether the shapes of a file without config.json are those of a published model that has them there.
+        names: such models, for the question.
+    """
+    given = read_model_arg(hints, "use_post_norm")
+    if (name := read_architecture(hints)) and given is None:
+        return _POST_NORM.search(name) is not None
+    if given is not None or not ambiguous:
+        return bool(given)
+    hint = f"in settings: true for {names}, false where the norms stand before attention and MLP"
+    return require_argument(hints.settings.get("post_norm"), "post_norm", "timm", hint)
+
+
+def read_probe_heads(hints: LayoutHints) -> int | None:
+    """Heads of the attention pool, where they are not those of the blocks."""
+    given = read_model_arg(hints, "attn_pool_num_heads")
+    return 8 if given is None and "_pe_core_" in read_architecture(hints) else given
+
+
+def choose_norm_eps(hints: LayoutHints, pre_norm: bool, as_1e5: bool = False) -> float:
+    """Epsilon of the norms: timm's 1e-6, but 1e-5 in CLIP's design, DINOv3 and a few more.
+
+    Args:
+        as_1e5: whether the tensors are those of one of these.
+    """
     if read_model_arg(hints, "norm_layer") is not None:  # a name in JSON means the class with its own default
         return 1e-6
     name = read_architecture(hints)
     if name:
         return 1e-5 if _EPS_1E5.search(name) else 1e-6
-    return 1e-5 if pre_norm or rotary else 1e-6
+    return 1e-5 if pre_norm or as_1e5 else 1e-6
 
 
-def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
-    """Activation of the MLP; must be given for a CLIP tower without config.json, which may have either of two."""
+def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool, tanh: bool = False) -> Activation:
+    """Activation of the MLP; must be given for a CLIP tower without config.json, which may have either of two.
+
+    Args:
+        tanh: whether the shapes are those of a SigLIP that timm runs with the tanh form of GELU.
+    """
     word = read_model_arg(hints, "act_layer")
     if word is not None:
         if word not in TIMM_ACTIVATIONS:
@@ -123,6 +214,14 @@ def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activa
             "timm with a norm before the blocks (CLIP)",
             'in settings: "QuickGELU" for OpenAI\'s weights, "GELU" for most others; outputs differ by 1e-2',
         )
+    if not name and tanh:
+        return require_argument(
+            hints.settings.get("activation"),
+            "activation",
+            "timm without a class token, in a size of SigLIP,",
+            'in settings: "GELUTanh" for SigLIP\'s weights of this size (vit_so400m_patch16_siglip_256 and the like), '
+            '"GELU" for others; outputs differ by 1e-3',
+        )
     return "GELUTanh" if _GELU_TANH.search(name) else "GELU"
 
 
@@ -134,41 +233,93 @@ def choose_clip_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> A
     return choose_activation(hints, pre_norm, gated)
 
 
-def choose_rotary(hints: LayoutHints, bare: RotaryKind | None) -> RotaryKind:
-    """The kind of rotary positions: from the caller's settings, else from config.json, else `bare`.
+def choose_rotary(hints: LayoutHints, bare: RotaryKind | None, names: str = "") -> dict[str, Any]:
+    """Fields of ViTConfig for rotary positions: from the caller's settings, else from config.json, else `bare`.
 
     Args:
         bare: the kind for a file without config.json; None where its tensors leave it open.
+        names: published models that such a file may be, in quotation marks, for the question.
     """
     if "rotary" in hints.settings:
-        return hints.settings["rotary"]
-    name, kind = read_architecture(hints), read_model_arg(hints, "rope_type")
-    if read_model_arg(hints, "use_rot_pos_emb") is False:
-        return "none"
-    if kind is None and ("dinov3" in name or "lingbot" in name):
-        return "dinov3"
-    for ours, arguments in TIMM_ROPE_ARGUMENTS.items():
-        if all(read_model_arg(hints, word) == value for word, value in arguments.items()):
-            return ours
-    if kind or _OTHER_ROTARY.search(name):
+        return {"rotary": hints.settings["rotary"]}
+    if not (name := read_architecture(hints)):
+        if bare is None:
+            raise UsageError(
+                "Several models of timm, with and without rotary positions, have the tensors of this file; none says "
+                f"which. Name the published model whose design it has, such as network={names}; or pass settings="
+                '{"rotary": ...}, which may be "none".'
+            )
+        return {"rotary": bare}
+    given = hints.foreign_config.get("model_args", {})
+    usual = next((arguments for pattern, arguments in _ROPE_BY_NAME if re.search(pattern, name)), {})
+    known = {**_ROPE_DEFAULTS, **usual}
+    found = _translate_rope({word: given.get(word, value) for word, value in known.items()})
+    if found is None:
         raise UsageError(f"{name} turns queries and keys by angles that are none of Vitrail's: only timm can run it.")
-    if name:
-        return "none"
-    hint = 'in settings: "none", or the kind of rotary positions; only the config.json beside the file says it'
-    return require_argument(bare, "rotary", "timm with biases of queries and values", hint)
+    return found
 
 
-_ROPE_ARGUMENTS = {
-    "rope_temperature": 100.0,
-    "rope_rotate_half": True,
+def _translate_rope(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Fields of ViTConfig for timm's arguments; None for angles that Vitrail lacks."""
+    if not arguments["use_rot_pos_emb"]:
+        return {"rotary": "none"}
+    kind, half, grid = arguments["rope_type"], bool(arguments["rope_rotate_half"]), arguments["ref_feat_shape"]
+    base, offset = float(arguments["rope_temperature"]), float(arguments["rope_grid_offset"])
+    places = (arguments["rope_grid_indexing"], offset)
+    if kind == "mixed" and not half and places[0] == "xy":
+        return {"rotary": "mixed"}
+    if half and base == 100 and places == ("ij", 0.0):
+        return (
+            {"rotary": "dinov3"} if kind == "dinov3" else {"rotary": "axial"} if (kind, grid) == ("cat", None) else None
+        )
+    if kind != "cat" or half or places not in _PLACES:
+        return None
+    ours = _PLACES[places]
+    reference = (grid, grid) if isinstance(grid, int) else None if grid is None else (int(grid[0]), int(grid[1]))
+    return {"rotary": ours, "rotary_base": None if base == BASED_ROTARY[ours] else base, "rotary_grid": reference}
+
+
+_PLACES: dict[tuple[str, float], RotaryKind] = {("ij", 0.0): "eva02", ("xy", 0.0): "rope-vit", ("xy", 1.0): "pe"}
+"""timm's order of the axes and first place -> our kind."""
+_ROPE_DEFAULTS: dict[str, Any] = {
+    "use_rot_pos_emb": False,
+    "rope_type": "cat",
+    "rope_temperature": 10000.0,
     "rope_grid_offset": 0.0,
     "rope_grid_indexing": "ij",
+    "rope_rotate_half": False,
+    "ref_feat_shape": None,
 }
-TIMM_ROPE_ARGUMENTS: dict[RotaryKind, dict[str, Any]] = {
-    "axial": {"rope_type": "cat", **_ROPE_ARGUMENTS, "ref_feat_shape": None},
-    "dinov3": {"rope_type": "dinov3", **_ROPE_ARGUMENTS},
-}
-"""timm's arguments for our kinds of rotary positions."""
+_XY = {"use_rot_pos_emb": True, "rope_grid_indexing": "xy"}
+_ROPE_BY_NAME: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        r"dinov3|lingbot",
+        {"use_rot_pos_emb": True, "rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True},
+    ),
+    (r"^eva02_(?!enormous)|_rope_reg\d", {"use_rot_pos_emb": True, "ref_feat_shape": 16}),
+    (r"_pe_core_(tiny|small|large)", {**_XY, "rope_grid_offset": 1.0, "ref_feat_shape": 24}),
+    (r"_pe_core_base", {**_XY, "rope_grid_offset": 1.0, "ref_feat_shape": 14}),
+    (r"_pe_(core|lang|spatial)_gigantic", {**_XY, "ref_feat_shape": 32}),
+    (r"_pe_(lang|spatial)", {**_XY, "rope_grid_offset": 1.0, "ref_feat_shape": 32}),
+    (r"_rope_mixed_", {**_XY, "rope_type": "mixed", "rope_temperature": 10.0}),
+    (r"_rope_", {**_XY, "rope_temperature": 100.0}),
+)
+"""Pattern of a name -> the arguments that timm's code sets for it. The first match decides."""
+
+
+def make_rope_arguments(rotary: RotaryKind, base: float | None, grid: tuple[int, int] | None) -> dict[str, Any]:
+    """timm's arguments for our rotary positions; the inverse of `choose_rotary`."""
+    arguments = {**_ROPE_DEFAULTS, "use_rot_pos_emb": rotary != "none"}
+    if rotary in ("axial", "dinov3"):
+        kind = "cat" if rotary == "axial" else "dinov3"
+        return {**arguments, "rope_type": kind, "rope_temperature": 100.0, "rope_rotate_half": True}
+    if rotary == "mixed":
+        return {**arguments, "rope_type": "mixed", "rope_temperature": 10.0, "rope_grid_indexing": "xy"}
+    for (order, offset), ours in _PLACES.items():
+        if ours == rotary:
+            arguments |= {"rope_grid_indexing": order, "rope_grid_offset": offset}
+            arguments |= {"rope_temperature": base or BASED_ROTARY[ours], "ref_feat_shape": grid and list(grid)}
+    return arguments
 
 
 def choose_pool(hints: LayoutHints, probe: bool, class_token: bool, pooled_norm: bool, default: Pool = "class") -> Pool:
@@ -191,8 +342,9 @@ def choose_pool(hints: LayoutHints, probe: bool, class_token: bool, pooled_norm:
 
 def lacks_final_norm(hints: LayoutHints) -> bool:
     """Whether a file without a norm after its blocks is meant to have none."""
-    words = ("final_norm", "use_post_transformer_norm")
-    return hints.settings.get("final_norm") is False or any(read_model_arg(hints, word) is False for word in words)
+    given = [read_model_arg(hints, word) for word in ("final_norm", "use_post_transformer_norm")]
+    by_name = _NO_FINAL_NORM.search(read_architecture(hints)) is not None and True not in given
+    return hints.settings.get("final_norm") is False or False in given or by_name
 
 
 def check_promised_tokens(hints: LayoutHints, class_token: bool, registers: int) -> None:

@@ -1,10 +1,12 @@
-"""Layouts of timm's `Eva` module (DINOv3, EVA, rotary models of ours) and of its NaFlex model (`timm-naflex`).
+"""Layouts of timm's `Eva` module (DINOv3, EVA, EVA-02, RoPE-ViT, rotary models of ours) and of its NaFlex model.
 
 `Eva` has `gamma_1` and `gamma_2` for LayerScale, and biases of queries and values without one for keys. The kind of
-rotary positions is in no tensor: config.json gives it, or the design (no position table means DINOv3).
+rotary positions is in no tensor but learned frequencies: config.json gives it, or a design that only one published
+family has (class token, registers and no table: DINOv3; queries, keys and values apart: EVA-02). Else it is asked for.
 
-NaFlex projects flattened patches by a matrix over row, column, channel. Its table [1, rows, columns, D] holds patches
-alone; blocks and end have the names of `timm`. It takes any image size; the file's own is that of its table.
+NaFlex (`timm-naflex`) projects flattened patches by a matrix over row, column, channel. Its table [1, rows, columns, D]
+holds patches alone; blocks and end have the names of `timm`. It takes any image size; the file's own is that of its
+table.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import torch
 from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
-from ...model.config import Resample, ViTConfig
+from ...model.config import Pool, Resample, RotaryKind, ViTConfig
 from ...model.positions import dinov3_periods
-from ...spec import Grid
 from ..layouts import (
     BATCHED,
+    BLOCKS_ON_SECOND_AXIS,
     GRID_TABLE,
     KERNEL,
     MATRIX_CHANNELS_LAST,
@@ -33,7 +35,7 @@ from ..layouts import (
     Rule,
     make_name_rules,
 )
-from ..validate import reconcile, require_tensor
+from ..validate import reconcile, require_argument, require_tensor
 from . import timm_config
 from .plain_export import BLOCK_BIASES, ConfigAndState, StateDict, add_zero_biases, pack_gate, refuse_parts
 from .timm import (
@@ -46,13 +48,13 @@ from .timm import (
     TIMM_BLOCK_NAMES,
     ConfigFields,
     apply_numerics,
+    choose_timm_card,
     count_prefix_tokens,
+    describe_config,
     fold_registers,
     has_matching,
-    list_hinted_grids,
     read_block_settings,
     read_end_settings,
-    read_table_size,
 )
 from .timm_export import export_timm, prepare_for_timm
 
@@ -65,6 +67,12 @@ EVA_STEM = {  # theirs        ours
     "reg_token":              "tokens.registers",
 }
 # fmt: on
+ROPE_FREQUENCIES = "rope.freqs"
+EVA02_GRID = (16, 16)
+"""Reference grid of every published EVA-02."""
+ROPE_NAMES = '"vit_small_patch16_rope_224"'
+ROPE_REGISTER_NAMES = '"vit_base_patch16_rope_reg1_gap_256" or "vit_small_patch16_dinov3"'
+EVA_NAMES = '"eva_giant_patch14_224" or "eva02_tiny_patch14_224"'
 QV_BIAS: Rule = PartsRule(
     ("blocks.{i}.attn.q_bias", "blocks.{i}.attn.v_bias"), ("encoder.blocks.{i}.attention.qv_bias",), STACK
 )
@@ -72,14 +80,28 @@ EVA_COMMON_RULES: tuple[Rule, ...] = (
     *make_name_rules({**EVA_STEM, **NORM_NAMES, **ATTENTION_NAMES, **LAYER_SCALE_NAMES, **END_NAMES}),
     NameRule("patch_embed.proj.weight", "tokens.patches.weight", KERNEL),
     NameRule("pos_embed", "positions.table", BATCHED),
-    QV_BIAS,
+    PartsRule((ROPE_FREQUENCIES,), ("encoder.blocks.{i}.attention.rotary.frequencies",), BLOCKS_ON_SECOND_AXIS),
 )
-EVA_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, *make_name_rules(MLP_NAMES))
-EVA_SPLIT_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, *make_name_rules(SPLIT_MLP_NAMES))
+EVA_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, QV_BIAS, *make_name_rules(MLP_NAMES))
+EVA_SPLIT_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, QV_BIAS, *make_name_rules(SPLIT_MLP_NAMES))
+EVA02_RULES: tuple[Rule, ...] = (
+    *(rule for rule in EVA_COMMON_RULES if rule.theirs != "blocks.{i}.attn.qkv.{p}"),
+    *make_name_rules(SPLIT_MLP_NAMES),
+    PartsRule(
+        tuple(f"blocks.{{i}}.attn.{part}_proj.weight" for part in "qkv"),
+        ("encoder.blocks.{i}.attention.qkv.weight",),
+        STACK,
+    ),
+    PartsRule(
+        ("blocks.{i}.attn.q_proj.bias", "blocks.{i}.attn.v_proj.bias"),
+        ("encoder.blocks.{i}.attention.qv_bias",),
+        STACK,
+    ),
+)
 NOT_EVA_NAMES = (
     "mask_token",
     "storage_tokens",
-    "rope*",
+    "rope_embed*",
     "*relative_position*",
     "blocks.*.mlp.w*",
     "blocks.*.attn.[qkv]_proj*",
@@ -89,38 +111,59 @@ NOT_EVA_NAMES = (
 
 def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of `Eva`."""
-    kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
-    patch = (kernel.shape[2], kernel.shape[3])
-    end, (class_token, registers) = read_end_settings(tensors, hints), count_prefix_tokens(tensors, hints)
-    qv_biases = has_matching(tensors, "blocks.*.attn.[qv]_bias")
-    has_table = has_matching(tensors, "pos_embed")
-    rotary = timm_config.choose_rotary(hints, bare=None if has_table else "dinov3")
-    named = timm_config.read_architecture(hints)
-    needs_table = rotary != "dinov3" and named and timm_config.read_model_arg(hints, "use_abs_pos_emb") is not False
-    if not has_table and not needs_table:
-        grid = (list_hinted_grids(hints, patch) or [Grid(16, 16)])[0]
-        positions: ConfigFields = {"image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
-    else:
-        prefixes = (0,) if not class_token else (0, 1) if registers else (1, 0)
-        size, prefix = read_table_size(tensors, prefixes, patch, hints)
-        positions = {"image_size": size, "class_position": prefix > 0 or not class_token}
-    config = ViTConfig(
-        patch=patch,
-        channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
-        patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
-        class_token=class_token,
-        registers=registers,
-        rotary=rotary,
-        qkv_bias=qv_biases or has_matching(tensors, "blocks.*.attn.qkv.bias"),
-        key_bias=not qv_biases,
-        pool=timm_config.choose_pool(
-            hints, has_matching(tensors, "attn_pool.*"), class_token, end["pooled_norm"], default="mean"
-        ),
-        **positions,
+    qv_biases = has_matching(tensors, "blocks.*.attn.[qv]_bias", "blocks.*.attn.[qv]_proj.bias")
+    frequencies = tensors.get(ROPE_FREQUENCIES)
+    if frequencies is not None and frequencies.ndim == 4:
+        hints = replace(hints, heads=reconcile(hints.heads, frequencies.shape[2], "heads", ROPE_FREQUENCIES))
+    settings: ConfigFields = {
+        "qkv_bias": qv_biases or has_matching(tensors, "blocks.*.attn.qkv.bias"),
+        "key_bias": not qv_biases,
+        **_choose_rotary(tensors, hints),
         **read_block_settings(tensors, hints),
-        **end,
-    )
-    return apply_numerics(config, hints, "timm_dinov3")
+    }
+    usual = None if timm_config.read_architecture(hints) else _choose_usual_pool(tensors, hints, settings)
+    return describe_config(tensors, hints, settings, eva=True, usual_pool=usual)
+
+
+def _choose_usual_pool(tensors: Mapping[str, Tensor], hints: LayoutHints, settings: ConfigFields) -> Pool:
+    """The pooling of a file without config.json, which timm has in the name of the architecture alone."""
+    lingbot = settings["width"] == 1536 or (settings["qkv_bias"] and not settings["key_bias"])
+    if settings["rotary"] == "dinov3" and lingbot:
+        hint = (
+            '"class" for vit_small_patch16_lingbot and the like, "mean" for vit_small_patch16_dinov3_qkvb and the like'
+        )
+        return require_argument(hints.pool or hints.settings.get("pool"), "pool", "timm with DINOv3's tensors", hint)
+    return "mean" if settings["rotary"] in ("dinov3", "axial", "pe") else "class"
+
+
+def _choose_rotary(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:
+    """Rotary positions by config.json; without it by the tensors, where they fit one published design alone."""
+    bare: RotaryKind | None = None
+    registers, names = has_matching(tensors, "reg_token"), EVA_NAMES
+    if ROPE_FREQUENCIES in tensors:
+        bare = "mixed"
+    elif has_matching(tensors, "blocks.*.attn.q_proj.weight"):
+        if timm_config.read_architecture(hints) or "rotary" in hints.settings:
+            return timm_config.choose_rotary(hints, None)
+        return {"rotary": "eva02", "rotary_grid": EVA02_GRID}
+    elif not has_matching(tensors, "pos_embed"):
+        dinov3 = (
+            has_matching(tensors, "cls_token") and registers and not has_matching(tensors, "blocks.*.attn.qkv.bias")
+        )
+        bare = "dinov3" if dinov3 else None
+        names = ROPE_REGISTER_NAMES if registers else ROPE_NAMES
+    return timm_config.choose_rotary(hints, bare, names)
+
+
+def note_eva02(hints: LayoutHints) -> tuple[str, ...]:
+    """A note on what was taken for a file of EVA-02 without config.json."""
+    known = timm_config.read_architecture(hints) or "rotary" in hints.settings
+    return () if known else ("rotary positions were taken for those of all published EVA-02, with a grid of 16x16",)
+
+
+def choose_eva_card(config: ViTConfig, hints: LayoutHints) -> str:
+    """DINOv3's numerics card for its rotary positions; else by the name, or timm's own."""
+    return "timm_dinov3" if config.rotary == "dinov3" else choose_timm_card(config, hints)
 
 
 def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
@@ -133,6 +176,8 @@ def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
         f'norm="{config.norm}" with rotary positions': config.norm != "LayerNorm",
         f'activation="{config.activation}" with rotary positions': config.activation != activation,
         "parallel=true with rotary positions": config.parallel,
+        "token_norm=true with rotary positions": config.token_norm,
+        "mlp_norm=true with a packed gate": config.mlp_norm and config.mlp == "gated-packed",
         "a distillation head with rotary positions": config.distillation_head,
         "rotary periods that are not 100^(4i/d) in float32, which timm computes": rounded,
     }
@@ -157,7 +202,7 @@ def _make_eva_layout(
         model_types=("timm",),
         rules=EVA_SPLIT_RULES if split else EVA_RULES,
         describe=describe_eva,
-        card="timm_dinov3",
+        card=choose_eva_card,
         head="head",
         match="timm",
         clean_with_hints=fold_registers,
@@ -172,7 +217,21 @@ EVA = _make_eva_layout("eva", (GAMMAS, EVA_TABLE, QV_BIASES))
 EVA_SPLIT = _make_eva_layout("eva", (GAMMAS, EVA_TABLE), split=True)
 EVA_UNSCALED = _make_eva_layout("eva-unscaled", (QV_BIASES,), (GAMMAS,))
 EVA_UNSCALED_SPLIT = _make_eva_layout("eva-unscaled", (QV_BIASES,), (GAMMAS,), split=True)
-EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_SPLIT)
+EVA02 = Layout(
+    name="timm",
+    variant="eva02",
+    required_names=("patch_embed.proj.weight", "blocks.*.attn.q_proj.weight", "blocks.*.mlp.fc1_g.*"),
+    forbidden_names=("mask_token", "storage_tokens", "blocks.*.attn.k_proj.bias"),
+    model_types=("timm",),
+    rules=EVA02_RULES,
+    describe=describe_eva,
+    card=choose_eva_card,
+    head="head",
+    match="timm",
+    warnings=note_eva02,
+    prepare_export=export_eva,
+)
+EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_SPLIT, EVA02)
 """Files with a table, LayerScale and key biases have the names of DeiT-III, whose layout reads and writes them."""
 
 
@@ -234,6 +293,11 @@ def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
         f'rotary="{config.rotary}"': config.rotary != "none",
         "distillation_head=true": config.distillation_head,
         "parallel=true": config.parallel,
+        "post_norm=true": config.post_norm,
+        "token_norm=true": config.token_norm,
+        "attention_norm=true": config.attention_norm,
+        "mlp_norm=true": config.mlp_norm,
+        f"pool_heads={config.pool_heads}": config.probe_heads != config.heads,
     }
     refuse_parts("timm-naflex", unsupported, advice="Write it as timm instead.")
     config, state = export_timm(config, state)
@@ -279,7 +343,8 @@ def _refuse_other_naflex(hints: LayoutHints, probe: bool, prefix_tokens: int) ->
             "This NaFlex model pools over other tokens than Vitrail does: a probe of ours looks at every token, "
             "a mean at the patches alone. The file can be read by timm only."
         )
-    if timm_config.read_model_arg(hints, "pos_embed_ar_preserving") or "_par_" in timm_config.read_architecture(hints):
+    name = timm_config.read_architecture(hints)
+    if timm_config.read_model_arg(hints, "pos_embed_ar_preserving") or "_par_" in name or "_radio_" in name:
         raise UsageError("This NaFlex model stretches its positions by the longer side alone, which Vitrail does not.")
     if timm_config.read_model_arg(hints, "rope_type") not in (None, "", "none"):
         raise UsageError("This NaFlex model has rotary positions; Vitrail reads those only from timm's other layout.")

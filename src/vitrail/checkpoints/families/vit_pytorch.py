@@ -1,5 +1,9 @@
 """`vit-pytorch`: files of its `ViT` and `SimpleViT`, whose patches are normalised before and after their projection.
 
+`SimpleViT` may have register tokens. Its classes with patch dropout or flash attention, and the `ViT` that is trained
+to decorrelate its tokens, are the same models in use. The other classes of the package are no plain ViTs, and
+`describe_other_class` says which one a file is of.
+
 Neither gives its heads, which may have any width. `ViT` learns its positions and has a class token if it pools by it.
 Attention with a single head as wide as a token has no output matrix, which is read as the identity. `SimpleViT`
 computes its positions, which are in no file, and takes the mean.
@@ -16,8 +20,9 @@ Four designs, by the version that introduced them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from math import isqrt
 from typing import Any
@@ -54,6 +59,7 @@ from ..validate import (
 )
 
 BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
+REGISTER_TOKENS = "register_tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +83,7 @@ class ModuleNames:
 
 
 VIT_NAMES = ModuleNames()
+DECORRELATED_NAMES = ModuleNames(norm2="1.norm", fc1="1.net.0", fc2="1.net.3")
 SIMPLE_NAMES = ModuleNames(out="0.to_out", fc2="1.net.3", head="linear_head")
 FN_NAMES = ModuleNames(
     qkv="0.fn.to_qkv", out="0.fn.to_out.0", norm2="1.norm", fc1="1.fn.net.0", fc2="1.fn.net.3",
@@ -108,6 +115,7 @@ def make_module_rules(names: ModuleNames) -> tuple[Rule, ...]:
         NameRule(f"{stem}.{place}.weight", "tokens.patches.weight", MATRIX_CHANNELS_LAST),
         NameRule(f"{stem}.{place - 1}.weight", "tokens.patches.norm_in.weight", CHANNELS_LAST_VECTOR),
         NameRule(f"{stem}.{place - 1}.bias", "tokens.patches.norm_in.bias", CHANNELS_LAST_VECTOR),
+        NameRule(REGISTER_TOKENS, "tokens.registers", UNBATCHED),
         *make_name_rules(
             {
                 f"{stem}.{place}.bias": "tokens.patches.bias",
@@ -141,6 +149,11 @@ def add_identity_output(names: ModuleNames, tensors: dict[str, Tensor]) -> dict[
 
 def describe_vit(names: ModuleNames, batched: bool, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of `ViT`; a file without mlp_head gives features."""
+    if "cls_token" in tensors and tensors["cls_token"].ndim == 1:
+        raise UsageError(
+            "cls_token has a single axis, as in vit-pytorch's ViTDetPool, which pools the patches of an object: only "
+            "its ViT and SimpleViT are read."
+        )
     rows = require_tensor(tensors, "pos_embedding", axes=2 + batched).shape[-2]
     class_token = "cls_token" in tensors and tensors["cls_token"].numel() > 0
     if not class_token and not is_square(rows) and is_square(rows - 1):
@@ -185,6 +198,7 @@ def describe_simple_vit(names: ModuleNames, tensors: Mapping[str, Tensor], hints
             hints.image_size, "image_size", "vit-pytorch:simple", "the one it was trained with"
         ),
         class_token=False,
+        registers=require_tensor(tensors, REGISTER_TOKENS, axes=2).shape[0] if REGISTER_TOKENS in tensors else 0,
         class_position=False,
         positions="sincos2d-moco",
         pool="mean",
@@ -199,8 +213,13 @@ def _read_common_settings(names: ModuleNames, tensors: Mapping[str, Tensor], hin
     norms = (f"{BLOCK}.0.norm.{{p}}", 0), (f"{BLOCK}.{names.norm2}.{{p}}", 0)
     width = majority_length(tensors, "width", *norms)
     heads, head_width = _read_heads(names, tensors, hints, width)
-    projection = f"to_patch_embedding.{names.projection}.weight"
-    patch, channels = _read_patch(require_tensor(tensors, projection, axes=2).shape[1], projection, hints)
+    projection, after = (f"to_patch_embedding.{place}.weight" for place in (names.projection, names.projection + 1))
+    if names.projection > 1 and after not in tensors and projection in tensors and tensors[projection].ndim == 1:
+        raise UsageError(
+            "The file has a norm behind its patch projection and none before it, as vit-pytorch's ViTND has: only its "
+            "ViT and SimpleViT are read."
+        )
+    patch, channels = read_flat_patch(require_tensor(tensors, projection, axes=2).shape[1], projection, hints)
     return {
         "patch": patch,
         "channels": channels,
@@ -235,7 +254,7 @@ def _read_heads(
     return heads, None if inner == width else inner // heads
 
 
-def _read_patch(numbers: int, source: str, hints: LayoutHints) -> tuple[tuple[int, int], int]:
+def read_flat_patch(numbers: int, source: str, hints: LayoutHints) -> tuple[tuple[int, int], int]:
     """Patch and channels, of which the file gives only the product: a square patch and RGB unless given."""
     channels = hints.channels or 3
     side = isqrt(numbers // channels)
@@ -249,20 +268,25 @@ def _read_patch(numbers: int, source: str, hints: LayoutHints) -> tuple[tuple[in
 
 
 MLP_OF_FN, WITH_PATCH_NORMS = "transformer.layers.*.fn.net.0.weight", "to_patch_embedding.[23].*"
+NORM_BESIDE_MLP = "transformer.layers.*.1.norm.weight"
 _vit_layout = partial(Layout, name="vit-pytorch", card="vit_pytorch")
 
 
 def _layout_of_vit(variant: str, names: ModuleNames, batched: bool) -> Layout:
     """A variant of `ViT`."""
-    old = names.pooled_norm
+    old, beside = names.pooled_norm, names == DECORRELATED_NAMES
     return _vit_layout(
         variant=variant,
         required_names=(
             f"to_patch_embedding.{names.projection}.weight",
             "pos_embedding",
-            *((MLP_OF_FN,) if old else ()),
+            *((MLP_OF_FN,) if old else (NORM_BESIDE_MLP,) if beside else ()),
         ),
-        forbidden_names=() if names == FN_NAMES else (WITH_PATCH_NORMS,) if old else ("linear_head.*", "*.fn.*"),
+        forbidden_names=()
+        if names == FN_NAMES
+        else (WITH_PATCH_NORMS,)
+        if old
+        else ("linear_head.*", "*.fn.*", *(() if beside else (NORM_BESIDE_MLP,))),
         axes={} if old else {"pos_embedding": 2 + batched},
         rules=(*make_token_rules(batched), *make_module_rules(names)),
         describe=partial(describe_vit, names, batched),
@@ -271,12 +295,13 @@ def _layout_of_vit(variant: str, names: ModuleNames, batched: bool) -> Layout:
     )
 
 
-def _layout_of_simple_vit(variant: str, names: ModuleNames, *forbidden: str) -> Layout:
+def _layout_of_simple_vit(variant: str, names: ModuleNames, *forbidden: str, registers: bool = False) -> Layout:
     """A variant of `SimpleViT`."""
+    own, other = ((REGISTER_TOKENS,), ()) if registers else ((), (REGISTER_TOKENS,))
     return _vit_layout(
         variant=variant,
-        required_names=(f"to_patch_embedding.{names.projection}.weight", f"{names.head}.weight"),
-        forbidden_names=("pos_embedding", "cls_token", "*.fn.*", *forbidden),
+        required_names=(f"to_patch_embedding.{names.projection}.weight", f"{names.head}.weight", *own),
+        forbidden_names=("pos_embedding", "cls_token", "*.fn.*", *other, *forbidden),
         rules=make_module_rules(names),
         head="" if names.pooled_norm else names.head,
         describe=partial(describe_simple_vit, names),
@@ -286,9 +311,60 @@ def _layout_of_simple_vit(variant: str, names: ModuleNames, *forbidden: str) -> 
 VIT_PYTORCH_LAYOUTS = (
     _layout_of_vit("", VIT_NAMES, batched=False),
     _layout_of_vit("before-1.17", VIT_NAMES, batched=True),
+    _layout_of_vit("decorrelated", DECORRELATED_NAMES, batched=True),
     _layout_of_vit("before-1.4", FN_NAMES, batched=True),
     _layout_of_vit("without-patch-norms", PLAIN_FN_NAMES, batched=True),
     _layout_of_simple_vit("simple", SIMPLE_NAMES, "linear_head.[01].*"),
+    _layout_of_simple_vit("simple-registers", SIMPLE_NAMES, "linear_head.[01].*", registers=True),
     _layout_of_simple_vit("simple-before-1.4", OLD_SIMPLE_NAMES, "transformer.norm.*"),
     _layout_of_simple_vit("simple-without-patch-norms", PLAIN_SIMPLE_NAMES, "transformer.norm.*", WITH_PATCH_NORMS),
 )
+
+
+# -- The other classes of the package
+
+OTHER_CLASSES = (  # a pattern of tensor names, the class that has them, and why it is no plain ViT
+    ("jumbo_cls_token", "JumboViT", "its class token is wider than the others"),
+    ("looped.layers.*", "LoopedViT", "it runs some of its blocks several times"),
+    ("attn_pool_queries", "NaViT", "it packs several pictures into one sequence"),
+    ("*.reattn_weights", "DeepViT", "it mixes attention weights over heads"),
+    ("*.mix_heads_pre_attn", "CaiT", "it mixes attention weights over heads"),
+    ("cls_transformer.layers.*", "XCiT", "it attends over channels"),
+    ("*.fn.fn.net.*", "LocalViT", "it has convolutions inside its MLPs"),
+    ("*.layers.*.options.*", "JetViT", "its blocks have several kinds of attention"),
+    ("*.to_residual_mix.*", "SimpleViT with value residual", "its values are mixed with those of the first block"),
+    ("*.[qk]_norm.gamma", "SimpleViT with QK norm", "it has a scale for every head, and a norm in the place of a head"),
+    ("*.rel_pos_bias.*", "SimpleViT with relative positions", "its biases depend on the tokens"),
+    ("to_freq_embedding.*", "SimpleViT with FFT", "it has tokens of frequencies beside those of patches"),
+    ("*.norm.fns.*", "SimpleViT with a specialised class token", "that token has norms of its own"),
+    ("*.static_alpha", "SimpleViT with hyper-connections", "it has several residual streams"),
+    ("*.to_qkv_and_mask.*", "SimpleViT with sparse gating", "it has gates on its heads"),
+    ("*.attn_res.*", "SimpleViT with attention residuals", "its blocks attend to the outputs of earlier ones"),
+    ("*.final_pool.*", "SimpleViT with attention residuals", "its blocks attend to the outputs of earlier ones"),
+    ("*.block.to_qkv.*", "SimpleViT with orthogonal residual updates", "it projects what its branches add"),
+    ("*.layers.*.2.1.weight", "SimpleUViT", "it joins early blocks to late ones"),
+    ("*.fns.0.*", "parallel ViT", "it runs several attentions side by side"),
+    ("*.patch_merger.*", "ViT with patch merger", "it merges its tokens into a few"),
+    ("*.temperature", "ViT for small data sets", "it shifts pictures before it cuts them"),
+    ("*.post_norms.*", "ViT with Keel norms", "it normalises after the residual sum"),
+    ("*.polar_emb.*", "ViT with polar positions", "it turns queries and keys by learned angles"),
+    ("rotary_emb.freqs", "ViT of any dimension with rotary positions", "it turns queries and keys along random lines"),
+    ("*.to_kv.weight", "ViT with queries apart from keys", "it reads more tokens than those of a picture"),
+)
+AS_OLD_HEAD = ("mlp_head.1.weight", "transformer.layers.0.1.net.1.weight")
+"""Names that several classes of the package have which its `ViT` never had together without `transformer.norm`."""
+
+
+def describe_other_class(names: Collection[str]) -> str:
+    """Which other class of the package a file is of, in a sentence; empty if it may be a damaged plain one."""
+    if not any("to_patch_embedding." in name for name in names):
+        return ""
+    for pattern, what, reason in OTHER_CLASSES:
+        if any(fnmatchcase(name, pattern) for name in names):
+            return f"It is no plain Vision Transformer: it is vit-pytorch's {what}, and {reason}."
+    if all(name in names for name in AS_OLD_HEAD) and not any(name.startswith("transformer.norm") for name in names):
+        return (
+            "It is none of vit-pytorch's ViT and SimpleViT: its head normalises, and its blocks have today's names, as "
+            "in the classes ViT of ats_vit, vit_1d, vit_3d and vit_with_patch_dropout."
+        )
+    return ""

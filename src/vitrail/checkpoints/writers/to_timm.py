@@ -20,7 +20,7 @@ from ...model.config import ViTConfig
 from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families import deit, timm, timm_eva_naflex
-from ..families.timm_config import TIMM_ACTIVATIONS, TIMM_POOLS, TIMM_ROPE_ARGUMENTS
+from ..families.timm_config import TIMM_ACTIVATIONS, TIMM_POOLS, make_rope_arguments
 from ..image_spec import CROP_MODES, check_model_fits, repeat_per_channel
 from ..layouts import Layout
 from ..rules import write_with_layout
@@ -79,6 +79,9 @@ def make_vit_arguments(config: ViTConfig) -> TimmArguments:
         "fc_norm": config.pooled_norm,
         "pool_include_prefix": config.pool == "attention",
         "act_layer": ACTIVATION_WORDS[config.activation],
+        **({"scale_attn_norm": True} if config.attention_norm else {}),
+        **({"scale_mlp_norm": True} if config.mlp_norm else {}),
+        **({"embed_norm_layer": config.norm.lower()} if config.token_norm and config.norm_eps == 1e-6 else {}),
     }
 
 
@@ -90,15 +93,16 @@ def make_eva_arguments(config: ViTConfig) -> TimmArguments:
         "qkv_fused": True,
         "swiglu_mlp": config.mlp != "plain",
         "swiglu_align_to": 1 if config.mlp == "gated" else 0,
-        "scale_mlp": False,
-        "scale_attn_inner": False,
+        "scale_mlp": config.mlp_norm,
+        "scale_attn_inner": config.attention_norm,
         "num_reg_tokens": config.registers,
         "use_abs_pos_emb": config.positions != "none",
-        "use_rot_pos_emb": config.rotary != "none",
         "use_pre_transformer_norm": config.pre_norm,
         "use_post_transformer_norm": config.final_norm,
         "use_fc_norm": config.pooled_norm,
-        **TIMM_ROPE_ARGUMENTS.get(config.rotary, {}),
+        "attn_pool_num_heads": config.probe_heads,
+        "attn_pool_mlp_ratio": _exact_mlp_ratio(config.width, config.probe_mlp_width),
+        **make_rope_arguments(config.rotary, config.rotary_base, config.rotary_grid),
     }
 
 
@@ -131,12 +135,17 @@ def _exact_mlp_ratio(width: int, hidden: int) -> float:
     return ratio
 
 
-def _fits_vit(config: ViTConfig, gated: bool = False, parallel: bool = False, distilled: bool = False) -> bool:
+def _fits_vit(
+    config: ViTConfig, gated: bool = False, parallel: bool = False, distilled: bool = False, post: bool = False
+) -> bool:
     """Whether `VisionTransformer` holds the model, with these of the parts that decide the architecture."""
     plain = config.mlp == "plain"  # parallel blocks with another MLP are refused later, by name
-    decisive = (not plain, config.parallel and plain, config.distillation_head)
+    decisive = (not plain, config.parallel and plain, config.distillation_head, config.post_norm)
     norms = not (config.final_norm and config.pooled_norm)
-    return config.rotary == "none" and norms and decisive == (gated, parallel, distilled)
+    probe = config.probe_heads == config.heads and config.probe_mlp_width == config.mlp_width
+    tokens = not config.token_norm or config.norm_eps == 1e-6 or gated
+    fits = norms and probe and tokens and not (config.mlp_norm and parallel)
+    return config.rotary == "none" and fits and decisive == (gated, parallel, distilled, post)
 
 
 def _is_packed_vit(config: ViTConfig) -> bool:
@@ -146,7 +155,8 @@ def _is_packed_vit(config: ViTConfig) -> bool:
 def _fits_eva(config: ViTConfig) -> bool:
     activation = "GELU" if config.mlp == "plain" else "SiLU"
     pooled = config.pool != "attention" or config.mlp == "plain"  # its pool has GELU
-    return config.activation == activation and pooled and not config.parallel and not config.distillation_head
+    other = config.parallel or config.distillation_head or config.post_norm or config.token_norm
+    return config.activation == activation and pooled and not other
 
 
 def _choose_eva_layout(config: ViTConfig) -> Layout:
@@ -166,9 +176,13 @@ def _choose_eva_layout(config: ViTConfig) -> Layout:
 _PLAIN = (_fits_vit, make_vit_arguments, lambda config: timm.TIMM_PLAIN)
 _DISTILLED = (partial(_fits_vit, distilled=True), make_vit_arguments, lambda config: timm.TIMM_PLAIN)
 _PACKED = (_is_packed_vit, make_vit_arguments, lambda config: timm.TIMM_PLAIN)
+_POST_NORM = (partial(_fits_vit, post=True), make_vit_arguments, lambda config: timm.TIMM_PLAIN)
 _GATED = (
     partial(_fits_vit, gated=True),
-    lambda config: {**make_vit_arguments(config), "embed_norm_layer": None},  # AIMv2 without its norm of patches
+    lambda config: {
+        **make_vit_arguments(config),
+        **({} if config.token_norm else {"embed_norm_layer": None}),
+    },  # AIMv2's
     lambda config: timm.TIMM_SPLIT,
 )
 _PARALLEL = (
@@ -189,6 +203,7 @@ TIMM_ARCHITECTURES = (
     TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-5, None,        *_GATED),
     TimmArchitecture("aimv2_large_patch14_224",         "LayerNorm", 1e-6, "layernorm", *_GATED),
     TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-6, "rmsnorm",   *_GATED),
+    TimmArchitecture("vit_base_patch16_rpn_224",        "LayerNorm", 1e-6, None,        *_POST_NORM),
     TimmArchitecture("vit_base_patch16_xp_224",         "LayerNorm", 1e-6, "layernorm", *_PARALLEL),
     TimmArchitecture("vit_base_patch16_xp_224",         "RMSNorm",   1e-6, None,        *_PARALLEL),
     TimmArchitecture("vit_small_patch16_dinov3",        "LayerNorm", 1e-5, None,        *_EVA),
@@ -220,7 +235,8 @@ def write_timm_folder(
     assert layout.prepare_export is not None
     expressed, _ = layout.prepare_export(model.config, state)
     in_config = (
-        "norm_eps", "activation", "image_size", "positions", "rotary", "norm", "pad", "pool", "final_norm",
+        "norm_eps", "activation", "image_size", "positions", "rotary", "rotary_base", "rotary_grid", "norm", "pad",
+        "pool", "final_norm", "post_norm", "pool_heads",
     )  # fmt: skip
     settings = {name: getattr(expressed, name) for name in in_config}
     weights = write_with_layout(state, model.config, layout, settings)

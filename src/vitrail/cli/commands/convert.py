@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,8 @@ class Convert(Command):
     outputs: int | None = None
     """Another number than the weights' own puts a fresh head on the model, 0 none."""
     network: str | None = None
-    """Which of several networks in a training's file, such as encoder of I-JEPA."""
+    """Which of several networks in a training's file, such as encoder of I-JEPA; or the published name of a bare file
+    of timm, such as vit_small_patch16_rope_224."""
     json: bool = False
     """Print the outcome as JSON."""
     settings: tuple[tuple[str, str], ...] = ()
@@ -61,7 +62,8 @@ class Convert(Command):
     def run(self) -> int:
         """Convert the model and print what was read and written."""
         from ...services import conversion
-        from ...services.open_model import find_model, parse_model_options
+        from ...services.exporting import measure_losses
+        from ...services.open_model import NO_OPTIONS, find_model, parse_model_options
 
         to = conversion.parse_conversion_target(self.to)
         out = self.out or conversion.default_conversion_path(self.model, to)
@@ -78,12 +80,16 @@ class Convert(Command):
             outputs=self.outputs,
             settings=self.settings,
         )
-        model_info = find_model(self.model, options)
-        if self.json:
-            print_json(self._to_json(model_info, conversion.convert_model(model_info, to, out)))
-            return 0
-        self._print_source(model_info)
+        model_info = find_model(self.model, options, quiet=True)
+        if not self.json:
+            self._print_source(model_info)
         converted = conversion.convert_model(model_info, to, out)
+        if model_info.bundle is not None and options == NO_OPTIONS:
+            losses = measure_losses(self.model, model_info, converted.model, to)
+            converted = replace(converted, notes=(*converted.notes, *losses))
+        if self.json:
+            print_json(self._to_json(model_info, converted))
+            return 0
         print(f"wrote  {converted.path}: {converted.audit.format_summary()}")
         print(
             f"       read back and compared on {converted.num_images} random pictures: the outputs differ by at most "

@@ -78,7 +78,8 @@ class Inspect(Command):
     pool: str | None = None
     """class, mean, attention, class+mean or mean-all, where a weights file cannot say."""
     network: str | None = None
-    """Which of several networks in a training's file, such as encoder of I-JEPA."""
+    """Which of several networks in a training's file, such as encoder of I-JEPA; or the published name of a bare file
+    of timm, such as vit_small_patch16_rope_224."""
     allow_nonfinite: bool = False
     """Look at weights that are NaN or infinite, such as a diverged training leaves; they are refused otherwise."""
     json: bool = False
@@ -105,7 +106,7 @@ class Inspect(Command):
             settings=self.settings,
             allow_nonfinite=self.allow_nonfinite,
         )
-        model_info = find_model(self.model, options)
+        model_info = find_model(self.model, options, quiet=True)
         facts = self._collect_facts(model_info, cost_request)
         if self.json:
             print_json(facts)
@@ -194,7 +195,7 @@ class Inspect(Command):
             "patch-grid.png": figures.plot_patch_grid(image, patch, cmap=self.cmap),
             f"token-{self.token}.png": figures.plot_token_strip(image, patch, self.token, self.cmap),
         }
-        if model_info.config.positions != "none" or model_info.config.rotary != "none":
+        if model_info.config.positions != "none" or model_info.config.rotary not in ("none", "mixed"):
             plots["positions.png"] = figures.plot_positions(model_info.model, self.cmap)
         for name, figure in plots.items():
             figures.save_png(figure, folder / name)

@@ -188,6 +188,8 @@ def rotary_kernel_by_offset(model: ViT, grid: Grid) -> Float64[np.ndarray, "half
         raise UsageError(
             "This model does not tell places by rotation. Its position table is the figure position-similarity."
         )
+    if model.config.rotary == "mixed":
+        raise UsageError("Every head of every block has learned its own rotation here, of which there is no figure.")
     angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
     angles = (angles - angles[0]).reshape(*grid, -1)  # [rows, columns, half], from the first patch
     down, across = (np.concatenate([-side[:0:-1], side]) for side in (angles[:, 0], angles[0]))
@@ -237,7 +239,8 @@ def position_cosines(model: ViT, grid: Grid) -> Float64[np.ndarray, "N N"]:
     """
     if model.positions.table is None:
         other = "rotation tells its places: see the figure rotary-kernel" if model.config.rotary != "none" else ""
-        other = other or "it knows offsets only" * bool(model.config.relative) or "it knows no places"
+        offsets = model.config.relative or model.config.relative_bias
+        other = other or "it knows offsets only" * bool(offsets) or "it knows no places"
         raise UsageError(f"This model adds no position table; {other}.")
     table = model.positions.table_for_grid(grid)[model.positions.table_prefix :].detach().double().cpu().numpy()
     return np.asarray(cosine_similarities(table), np.float64)

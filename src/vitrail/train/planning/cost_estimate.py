@@ -180,7 +180,11 @@ def estimate_activation_memory(plan: Plan) -> int:
     path = choose_path(
         model.attention, device_capability(plan.compute.device), plan.compute.precision, T, gradients=True
     )
-    recomputes = not model.relative and not model.attention_dropout and should_recompute_weights(inner, T)
+    recomputes = (
+        not (model.relative or model.relative_bias)
+        and not model.attention_dropout
+        and should_recompute_weights(inner, T)
+    )
     if model.relative or (path == "open" and not recomputes):
         weight_bytes = (
             b if plan.compute.device == "cpu" or b == 4 else 6

@@ -1,0 +1,530 @@
+"""What becomes of models of timm and transformers, in all kinds of configurations, as folders and as bare files?
+
+    python benchmarks/checkpoint_fuzz.py                          # all of them: some minutes on one core
+    python benchmarks/checkpoint_fuzz.py --library timm --names "vit_*rope*" --seed 1 --show
+
+Of timm every plain ViT and some of each other kind, of transformers every class for pictures: tiny, with random numbers
+in every parameter, many of timm's once more with arguments changed at random. What cannot be made tiny comes as names
+and shapes. Each is opened as a folder with its config.json and as weights alone, and has one of these outcomes:
+
+    exact      outputs within 1e-5 of the library's own
+    asked      a sentence named an argument, and with the argument given the outputs are exact
+    assumed    a note named the argument that was assumed otherwise, and with the argument given they are exact
+    refused    a sentence said what the model is, or what of it Vitrail lacks (exit 2)
+    damaged    called damaged, though it is not (exit 4)
+    wrong      it loads, and answers otherwise without a word of the difference
+
+The last two must not occur. Writes benchmarks/results/checkpoint-fuzz.json: the counts, and every refusal with its
+reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import re
+import tempfile
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from making.full_size import declare_torchvision
+from making.records import RESULTS
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from vitrail.checkpoints.load import LoadOptions, _load_content, load_checkpoint
+from vitrail.checkpoints.weight_files import WeightsContent, read_folder_of_file, read_foreign_folder
+from vitrail.errors import DamagedFileError, UsageError, VitrailError
+
+TOLERANCE = 1e-5
+PLAIN_MODULES = ("vision_transformer", "deit", "eva", "beit", "naflexvit")
+"""Modules of timm whose every architecture is tried."""
+NEAR_MODULES = ("vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam")
+OF_EACH_OTHER = 2
+"""Architectures of each other module of timm."""
+TINY: dict[str, Any] = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
+CHANGES: dict[str, tuple[Any, ...]] = {
+    "num_classes": (0, 3),
+    "in_chans": (1, 2),
+    "img_size": (24, (16, 24)),
+    "patch_size": (8, (4, 8)),
+    "num_heads": (2, 8),
+    "mlp_ratio": (2, 3.5),
+    "global_pool": ("token", "avg", "map"),
+    "qkv_bias": (True, False),
+    "proj_bias": (True, False),
+    "qk_norm": (True,),
+    "init_values": (None, 1e-5),
+    "class_token": (True, False),
+    "reg_tokens": (0, 2),
+    "num_reg_tokens": (0, 2),
+    "no_embed_class": (True, False),
+    "pre_norm": (True, False),
+    "final_norm": (True, False),
+    "fc_norm": (True, False),
+    "pool_include_prefix": (True,),
+    "dynamic_img_pad": (True,),
+    "pos_embed": ("learn", "none"),
+    "act_layer": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"),
+    "norm_layer": ("layernorm", "rmsnorm"),
+    "scale_attn_norm": (True,),
+    "scale_mlp_norm": (True,),
+    "embed_norm_layer": ("layernorm",),
+    "swiglu_mlp": (True, False),
+    "scale_mlp": (True, False),
+    "scale_attn_inner": (True, False),
+    "attn_type": ("eva", "rope"),
+    "use_abs_pos_emb": (True, False),
+    "use_rot_pos_emb": (True, False),
+    "use_post_norm": (True,),
+    "use_pre_transformer_norm": (True,),
+    "use_post_transformer_norm": (True, False),
+    "use_fc_norm": (True, False),
+    "attn_only_layer_scale": (True,),
+    "rope_type": ("cat", "mixed", "dinov3"),
+    "rope_temperature": (100.0, 10000.0),
+    "rope_grid_offset": (0.5,),
+    "rope_grid_indexing": ("ij", "xy"),
+    "rope_rotate_half": (True, False),
+    "use_rel_pos_bias": (True, False),
+    "use_shared_rel_pos_bias": (True,),
+    "attn_gated": (True,),
+    "patchify_channels_last": (False,),
+    "pos_embed_interp_mode": ("bilinear",),
+}
+"""Arguments of timm's classes and what they are changed to; those that an architecture does not take stay out."""
+OUR_WORDS = {
+    "GELU": "GELU",
+    "GELUActivation": "GELU",
+    "GELUTanh": "GELUTanh",
+    "QuickGELU": "QuickGELU",
+    "ReLU": "ReLU",
+    "SiLU": "SiLU",
+}
+POOLS = {"token": "class", "avg": "mean", "map": "attention"}
+OPTIONS = ("layout", "heads", "image_size", "channels", "pool", "network")
+"""Arguments of their own; all others are fields of `settings`."""
+
+
+@dataclass(kw_only=True)
+class Sample:
+    """A model of another library, saved."""
+
+    library: str
+    name: str
+    folder: Path
+    """config.json and, if there are numbers, model.safetensors."""
+    tensors: Mapping[str, Tensor]
+    """As the library names them; without numbers where the model is not tiny."""
+    tiny: bool
+    changes: dict[str, Any] = field(default_factory=dict)
+    size: tuple[int, int, int] = (3, 16, 16)
+    """Channels, height and width of its pictures."""
+    truth: dict[str, Any] = field(default_factory=dict)
+    """What a user who knows the model can answer, by our arguments."""
+    run: Callable[[Tensor], list[Tensor]] | None = None
+    """The outputs; several where the library gives several and ours may be any of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one of its two forms."""
+
+    kind: str
+    words: str = ""
+    """The refusal, the difference, or what was asked or assumed."""
+
+
+# -- Opening
+
+
+def examine(sample: Sample, bare: bool) -> Outcome:
+    """Open a sample, answer what is asked, and compare the outputs."""
+    given: dict[str, Any] = {}
+    while True:
+        try:
+            loaded = _open(sample, bare, given)
+        except UsageError as error:
+            if (word := read_question(str(error), sample.truth, given)) is None:
+                return Outcome(kind="refused", words=_without_path(error, sample))
+            given[word] = sample.truth[word]
+            continue
+        except DamagedFileError as error:
+            return Outcome(kind="damaged", words=_without_path(error, sample))
+        except VitrailError as error:
+            return Outcome(kind="wrong", words=f"{type(error).__name__}: {error}")
+        break
+    if not sample.tiny or sample.run is None:
+        return Outcome(kind="wrong", words="it was read")
+    difference = _difference(loaded.model, sample)
+    if difference <= TOLERANCE:
+        return Outcome(kind="asked" if given else "exact", words=", ".join(given))
+    told = {
+        word: value
+        for word, value in sample.truth.items()
+        if word not in given and any(re.search(rf"\b{word}\b", note) for note in loaded.notes)
+    }
+    if told:
+        try:
+            again = _open(sample, bare, {**given, **told})
+        except VitrailError as error:
+            return Outcome(kind="wrong", words=f"{difference:.2g}; with {told}: {error}")
+        if _difference(again.model, sample) <= TOLERANCE:
+            return Outcome(kind="assumed", words=", ".join(told))
+    return Outcome(kind="wrong", words=f"outputs differ by {difference:.2g}")
+
+
+def _open(sample: Sample, bare: bool, given: Mapping[str, Any]) -> Any:
+    options = LoadOptions(
+        **{word: value for word, value in given.items() if word in OPTIONS},
+        settings={word: value for word, value in given.items() if word not in OPTIONS},
+    )
+    if not sample.tiny:
+        folder = read_folder_of_file(Path("weights.pth")) if bare else read_foreign_folder(sample.folder)
+        return _load_content(WeightsContent(tensors=dict(sample.tensors)), "weights.pth", options, folder)
+    if not bare:
+        return load_checkpoint(sample.folder, options)
+    path = sample.folder.with_suffix(".safetensors")
+    save_file({name: tensor.contiguous() for name, tensor in sample.tensors.items()}, path)
+    return load_checkpoint(path, options)
+
+
+def read_question(sentence: str, truth: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+    """The argument that a sentence asks for; None if it asks for none, or for one that is unknown or was given."""
+    asked = [] if "Leave " in sentence else re.findall(r"\b(\w+)(?:=|\": )", sentence)
+    by_name = sorted(asked, key=lambda word: word != "network")  # a name says more than any other word
+    return next((word for word in by_name if word in truth and word not in given), None)
+
+
+def _without_path(error: Exception, sample: Sample) -> str:
+    return re.sub(rf"\S*({re.escape(sample.folder.name)}|weights\.pth)(\.safetensors)?:? ", "", str(error))
+
+
+@torch.no_grad()
+def _difference(model: nn.Module, sample: Sample) -> float:
+    images = torch.randn(2, *sample.size, generator=torch.Generator().manual_seed(5))
+    assert sample.run is not None
+    ours = model(images)
+    fitting = [theirs for theirs in sample.run(images) if theirs.shape == ours.shape]
+    return min(
+        ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
+        for theirs in fitting or [ours * torch.inf]
+    )
+
+
+def randomise(model: nn.Module) -> nn.Module:
+    """Every parameter random, no activation near a constant, norms about 1."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            spread = 0.8 * parameter.shape[1:].numel() ** -0.5 if parameter.ndim in (2, 4) else 0.3
+            parameter.copy_(spread * torch.randn(parameter.shape, generator=generator))
+            if ("norm" in name and name.endswith("weight")) or "gamma" in name or "lambda" in name:
+                parameter += 1
+    return model.eval()
+
+
+# -- timm
+
+
+def list_timm_names(seed: int) -> list[str]:
+    """The architectures that are tried: every plain one, and some of each other module."""
+    import timm
+
+    by_module: dict[str, list[str]] = defaultdict(list)
+    for name in timm.list_models():
+        by_module[module_of(name)].append(name)
+    chosen = []
+    for module, names in by_module.items():
+        whole = module in (*PLAIN_MODULES, *NEAR_MODULES)
+        chosen += names if whole else random.Random(f"{seed} {module}").sample(names, min(OF_EACH_OTHER, len(names)))
+    return chosen
+
+
+def module_of(name: str) -> str:
+    """The module of timm that holds an architecture."""
+    import timm
+
+    return timm.models.model_entrypoint(name).__module__.rpartition(".")[2]
+
+
+def make_timm_sample(name: str, folder: Path, draw: random.Random | None = None) -> Sample:
+    """A model of timm: tiny if its function takes the sizes; with drawn arguments, or as its function has them."""
+    import timm
+    from timm.models import save_for_hf
+    from timm.models._hub import save_config_for_hf
+
+    wanted = {} if draw is None else {word: draw.choice(CHANGES[word]) for word in draw.sample(sorted(CHANGES), 12)}
+    plain = module_of(name) in (*PLAIN_MODULES, *NEAR_MODULES)
+    size = dict(TINY)
+    if name.startswith("naflex"):
+        size = {word: size[word] for word in size if word != "img_size"} | {"pos_embed_grid_size": (4, 4)}
+    model, changes, tiny = None, dict[str, Any](), plain
+    while plain and size and model is None:
+        try:
+            model = timm.create_model(name, **size)
+        except Exception as error:  # whatever an architecture says to a size
+            size = _drop_argument(size, error)
+    if model is None or not size or sum(p.numel() for p in model.parameters()) > 3_000_000:
+        tiny = False
+        with torch.device("meta"):
+            model = timm.create_model(name)
+    elif wanted:
+        for word, value in wanted.items():
+            if len(changes) == 3:
+                break
+            try:
+                tried = timm.create_model(name, **{**size, **changes, word: value})
+                tried.eval()(torch.zeros(1, *_input_size(tried, {**size, **changes, word: value})))
+            except Exception:  # the architecture does not take it
+                continue
+            model, changes = tried, {**changes, word: value}
+    folder.mkdir()
+    if not tiny:
+        save_config_for_hf(model, str(folder / "config.json"))
+        shapes = {key: torch.zeros(()).expand(tensor.shape) for key, tensor in model.state_dict().items()}
+        return Sample(library="timm", name=name, folder=folder, tensors=shapes, tiny=False)
+    model = randomise(model)
+    save_for_hf(model, str(folder), safe_serialization=True)
+    return Sample(
+        library="timm", name=name, folder=folder, tensors=model.state_dict(), tiny=True, changes=changes,
+        size=_input_size(model, {**size, **changes}), truth=_read_timm_truth(model, {**size, **changes}, changes),
+        run=lambda images: [model(images)],
+    )  # fmt: skip
+
+
+def _drop_argument(size: Mapping[str, Any], error: Exception) -> dict[str, Any]:
+    """The sizes without the one that an error names, else without the last."""
+    named = next((word for word in size if word in str(error)), next(reversed(size)))
+    return {word: value for word, value in size.items() if word != named}
+
+
+def _input_size(model: nn.Module, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
+    side = arguments.get("img_size") or (
+        16 if "pos_embed_grid_size" in arguments else model.pretrained_cfg["input_size"][-1]
+    )
+    height, width = side if isinstance(side, tuple) else (side, side)
+    return int(arguments.get("in_chans", 3)), height, width
+
+
+def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What timm's modules say of themselves."""
+    block = next(iter(getattr(model, "blocks", ())), None)
+    attention, mlp = (getattr(block, word, block) for word in ("attn", "mlp"))
+    channels, *size = _input_size(model, arguments)
+    rope = type(getattr(model, "rope", None)).__name__
+    pool = POOLS.get(getattr(model, "global_pool", None))
+    truth = {
+        "layout": "timm",
+        "network": None if changes else model.pretrained_cfg["architecture"],
+        "post_norm": "Post" in type(block).__name__,
+        "heads": getattr(attention, "num_heads", None),
+        "activation": OUR_WORDS.get(type(getattr(mlp, "act", getattr(block, "mlp_act", None))).__name__),
+        "norm_eps": getattr(getattr(block, "norm1", getattr(block, "in_norm", None)), "eps", None),
+        "pool": "mean-all" if pool == "mean" and getattr(model, "pool_include_prefix", False) else pool,
+        "rotary": {"NoneType": "none", "RotaryEmbeddingDinoV3": "dinov3"}.get(rope),
+        "final_norm": not isinstance(getattr(model, "norm", None), nn.Identity | None),
+        "image_size": tuple(size),
+        "channels": channels,
+    }
+    return {word: value for word, value in truth.items() if value is not None}
+
+
+# -- transformers
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 32, "embed_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+    "image_size": 24, "patch_size": 4, "num_channels": 3, "projection_dim": 24, "num_patches": 36, "num_frames": 2,
+    "tubelet_size": 2,
+    "decoder_hidden_size": 32, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
+    "decoder_intermediate_size": 48, "layerscale_value": 0.5, "num_detection_tokens": 3, "mask_ratio": 0.0,
+}  # fmt: skip
+"""Fields of configurations, where they have them."""
+
+
+def list_transformers_classes() -> list[str]:
+    """Classes for pictures: of bare models and of classifiers, and vision towers of models of images and texts."""
+    from transformers.models.auto import modeling_auto as auto
+
+    named = [*auto.MODEL_FOR_IMAGE_MAPPING_NAMES.values(), *auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES.values()]
+    towers = (
+        *("CLIPVisionModel", "CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2VisionModel", "ViTMAEModel"),
+        *("ChineseCLIPVisionModel", "AltCLIPVisionModel", "MetaClip2VisionModel", "MetaClip2VisionModelWithProjection"),
+        *("BlipVisionModel", "Blip2VisionModel", "InstructBlipVisionModel", "CLIPSegVisionModel", "XCLIPVisionModel"),
+        *(
+            "AlignVisionModel",
+            "GroupViTVisionModel",
+            "Kosmos2VisionModel",
+            "Idefics3VisionTransformer",
+            "SamVisionModel",
+        ),
+        *("OwlViTVisionModel", "InternVLVisionModel", "FlavaImageModel", "ViltModel", "PixtralVisionModel"),
+    )
+    flat = [one for each in named for one in ([each] if isinstance(each, str) else each)]
+    return list(dict.fromkeys((*flat, *towers)))
+
+
+def make_transformers_sample(name: str, folder: Path) -> Sample | None:
+    """A model of transformers; None if the class is not there or needs what is not here."""
+    import transformers
+
+    kind = getattr(transformers, name, None)
+    if kind is None or kind.config_class is None or kind.config_class.__name__.startswith("Timm"):
+        return None
+    config = kind.config_class()
+    for inside in (
+        config,
+        *(getattr(config, word) for word in ("vision_config", "text_config") if hasattr(config, word)),
+    ):
+        for word, value in SMALL.items():
+            now = getattr(inside, word, None)
+            if isinstance(now, int | float) and not isinstance(now, bool):
+                setattr(inside, word, value)
+    config.num_labels = 5
+    try:
+        model = kind(config).eval()
+        _run_transformers(model, torch.zeros(1, 3, 24, 24))
+        tiny = sum(p.numel() for p in model.parameters()) < 3_000_000
+    except Exception:  # whatever a class says to such sizes
+        tiny = False
+    if not tiny:
+        with torch.device("meta"):
+            try:
+                model = kind(kind.config_class())
+            except Exception:  # it needs more than a configuration
+                return None
+        folder.mkdir()
+        model.config.save_pretrained(folder)
+        shapes = {key: torch.zeros(()).expand(tensor.shape) for key, tensor in model.state_dict().items()}
+        return Sample(library="transformers", name=name, folder=folder, tensors=shapes, tiny=False)
+    model = randomise(model)
+    model.save_pretrained(folder)
+    inside = getattr(model.config, "vision_config", model.config)
+    truth = {
+        "layout": "transformers",
+        "heads": getattr(inside, "num_attention_heads", None),
+        "activation": {"gelu": "GELU", "quick_gelu": "QuickGELU", "gelu_pytorch_tanh": "GELUTanh", "silu": "SiLU"}.get(
+            str(getattr(inside, "hidden_act", None))
+        ),
+        "norm_eps": getattr(inside, "layer_norm_eps", None),
+        "image_size": (inside.image_size,) * 2 if isinstance(getattr(inside, "image_size", None), int) else None,
+        "channels": getattr(inside, "num_channels", None),
+        "head": "linear" if "Classification" in name else "tanh",
+    }
+    return Sample(
+        library="transformers", name=name, folder=folder, tensors=load_file(folder / "model.safetensors"), tiny=True,
+        size=(3, 24, 24), truth={word: value for word, value in truth.items() if value is not None},
+        run=lambda images: _run_transformers(model, images),
+    )  # fmt: skip
+
+
+def _run_transformers(model: nn.Module, images: Tensor) -> list[Tensor]:
+    """Everything that a reader may mean by the outputs: logits, embeddings, a pooled token, class token, mean."""
+    if type(model).__name__.startswith("Siglip2"):  # it takes patches
+        patches = nn.functional.unfold(images, 4, stride=4).transpose(1, 2)  # [B, N, channels * rows * columns]
+        patches = patches.unflatten(2, (3, 16)).transpose(2, 3).flatten(2)
+        given = model(
+            pixel_values=patches,
+            pixel_attention_mask=torch.ones(patches.shape[:2], dtype=torch.int64),
+            spatial_shapes=torch.full((len(images), 2), 6),
+        )
+    else:
+        given = model(pixel_values=images)
+    found = [given.get(word) for word in ("logits", "image_embeds", "pooler_output")]
+    last = given.get("last_hidden_state")
+    if last is not None and last.ndim == 3:
+        registers = getattr(model.config, "num_register_tokens", 0)
+        found += [
+            last[:, 0],
+            last.mean(1),
+            last[:, 1:].mean(1),
+            torch.cat([last[:, 0], last[:, 1 + registers :].mean(1)], 1),
+        ]
+    return [one for one in found if isinstance(one, Tensor)]
+
+
+# -- All of them
+
+
+def make_samples(options: argparse.Namespace, folder: Path) -> Iterator[Sample]:
+    """Every sample that the options ask for."""
+    if options.library in (None, "timm"):
+        for number, name in enumerate(list_timm_names(options.seed)):
+            if fnmatchcase(name, options.names):
+                yield make_timm_sample(name, folder / f"timm-{number}")
+                draw = random.Random(f"{options.seed} {name}")
+                if module_of(name) in PLAIN_MODULES and draw.random() < 0.5:
+                    yield make_timm_sample(name, folder / f"timm-{number}-drawn", draw)
+    if options.library in (None, "transformers"):
+        for number, name in enumerate(list_transformers_classes()):
+            if fnmatchcase(name, options.names):
+                made = make_transformers_sample(name, folder / f"transformers-{number}")
+                if made is not None:
+                    yield made
+
+
+def count_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """The number of each outcome, by library and form."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        for form in ("folder", "bare"):
+            counts[f"{row['library']}, {form}"][row[form]["kind"]] += 1
+    return {key: dict(sorted(found.items())) for key, found in counts.items()}
+
+
+def sort_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Kind of outcome -> what was said -> the samples, for all outcomes but exact ones."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        for form in ("folder", "bare"):
+            changes = "".join(f", {word}={value}" for word, value in row["changes"].items())
+            words = row[form]["words"].removeprefix(row["name"]).strip()
+            found[row[form]["kind"]][words].append(f"{row['name']}{changes} ({form})")
+    found.pop("exact", None)
+    return {kind: dict(sorted(found[kind].items())) for kind in sorted(found)}
+
+
+def main() -> None:
+    """Examine all samples and write what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", choices=("timm", "transformers"))
+    parser.add_argument("--names", default="*", help="a pattern of names")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--show", action="store_true", help="print every sample and write nothing")
+    parser.add_argument("--out", type=Path, default=RESULTS / "checkpoint-fuzz.json")
+    options = parser.parse_args()
+    declare_torchvision()
+    logging.disable(logging.WARNING)
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as here:
+        for sample in make_samples(options, Path(here)):
+            row: dict[str, Any] = {"library": sample.library, "name": sample.name, "changes": sample.changes}
+            for form in ("folder", "bare"):
+                found = examine(sample, bare=form == "bare")
+                row[form] = {"kind": found.kind, "words": found.words}
+                if options.show or found.kind in ("wrong", "damaged"):
+                    print(f"{sample.name} {sample.changes or ''} {form}: {found.kind} {found.words}", flush=True)
+            rows.append(row)
+    counts = count_outcomes(rows)
+    for key, found in counts.items():
+        print(f"{key}: {', '.join(f'{count} {kind}' for kind, count in found.items())}")
+    if not options.show:
+        facts = {"seed": options.seed, **{name: version(name) for name in ("timm", "transformers")}, "counts": counts}
+        options.out.write_text(json.dumps({**facts, **sort_outcomes(rows)}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
