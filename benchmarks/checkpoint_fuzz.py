@@ -112,7 +112,7 @@ OUR_WORDS = {
     "SiLU": "SiLU",
 }
 POOLS = {"token": "class", "avg": "mean", "map": "attention"}
-OPTIONS = ("layout", "heads", "image_size", "channels", "pool", "network")
+OPTIONS = ("layout", "heads", "image_size", "channels", "network")
 """Arguments of their own; all others are fields of `settings`."""
 
 

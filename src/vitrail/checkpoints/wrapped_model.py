@@ -195,7 +195,7 @@ def describe_other_design(names: Collection[str], foreign: Mapping[str, Any]) ->
         return f"{kind} is no plain Vision Transformer: {reason}."
     found = _find_other_part(names)
     known = {kind for layout in identify.LAYOUTS.values() for kind in layout.model_types}
-    if kind and kind not in known and not kind.startswith(PLAIN_TIMM_NAMES):
+    if kind and kind not in {*known, "open_clip"} and not kind.startswith(PLAIN_TIMM_NAMES):
         part = f": it has {found}" if found else ""
         said = f"config.json says that the model is a {kind[:80]}"
         return f"{said}, which is not a plain Vision Transformer known here{part}."
