@@ -18,6 +18,8 @@ from .weight_files import ForeignFolder
 
 PILLOW_RESAMPLE = {"bicubic": 3, "bilinear": 2}
 """Pillow's numbers of the interpolations."""
+UNKNOWN_PREPARATION = "how its pictures are prepared is not known: mean and deviation 0.5 are assumed"
+"""Note on a file that does not say it, of a family without a card."""
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
@@ -98,7 +100,7 @@ def make_image_spec(
             if fields.get("fit") != "pad":
                 fields["crop_fraction"] = card.crop(hints.match, config.image_size)
         elif not fields:
-            notes = (*notes, "how its pictures are prepared is not known: mean and deviation 0.5 are assumed")
+            notes = (*notes, UNKNOWN_PREPARATION)
         elif hints.image_size is None:
             notes = (*notes, *_note_other_size(folder, hints, config))
         height, width = config.image_size

@@ -31,7 +31,7 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
     normed = f"[B, {config.tokens}, {config.width * config.pool_blocks}]"
     pooled = config.pooled_width * (2 if config.distillation_head else 1)
     prefix = f" behind {config.describe_prefix}" if config.prefix else ""
-    positions = [config.positions] * (config.positions != "none")
+    positions: list[str] = [config.positions] * (config.positions != "none")
     positions += [f"rotary {config.rotary}"] * (config.rotary != "none")
     positions += ["relative"] * bool(config.relative)
     block = (
@@ -63,8 +63,9 @@ def format_parts(title: str, config: ViTConfig, rows: Sequence[PartRow]) -> str:
     shown = [row for row in rows if row.kind or row.parameters]
     total = sum(row.parameters for row in rows)
     lines = [f"{title}: images [B, {config.channels}, {height}, {width}] -> {shown[-1].shape}, {total:,} parameters"]
-    widths = [max(len(row[column]) for row in shown) for column in range(3)]
-    for row in shown:
-        name, kind, shape = (text.ljust(size) for text, size in zip(row[:3], widths, strict=True))
+    texts = [(row.name, row.kind, row.shape) for row in shown]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for text, row in zip(texts, shown, strict=True):
+        name, kind, shape = (word.ljust(size) for word, size in zip(text, widths, strict=True))
         lines.append(f"  {name}  {kind}  {shape}  {row.parameters:>11,}")
     return "\n".join(lines)
