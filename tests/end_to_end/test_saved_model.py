@@ -43,7 +43,7 @@ def answers(own: Path, flowers: Path) -> np.ndarray:
 def test_predict_and_serve_answer_as_the_model_does(vitrail, own, flowers, answers, tmp_path):
     picture = flowers / "disc" / "0.png"
     assert vitrail("predict", own, picture, "--to", tmp_path / "rows.csv").code == 0
-    (row,) = csv.DictReader((tmp_path / "rows.csv").open())
+    (row,) = csv.DictReader((tmp_path / "rows.csv").read_text().splitlines())
     assert row["label"] in ("disc", "stripes") and float(row["probability"]) == pytest.approx(answers.max(), abs=1e-5)
     served = load_served_model(str(own), "own", "cpu", "float32", 1, {}, lambda: None)
     assert np.abs(served.predictor.predict([picture]).probabilities - answers).max() < 1e-6
