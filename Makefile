@@ -67,6 +67,7 @@ figures: $(TOOLS)
 
 # The tables that documentation pages carry, from the code and the installed packages themselves.
 docs: $(TOOLS) $(BOOK)
+	$(BIN)/python docs/keywords_of_create.py
 	$(BIN)/python docs/table_of_files.py
 	$(BIN)/python docs/table_of_dependencies.py
 	$(BIN)/python docs/table_of_extras.py

@@ -102,6 +102,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "Ray Serve (pip install -c constraints.txt 'ray[serve]')",
         lambda: all(importlib.util.find_spec(name) is not None for name in ("ray", "grpc", "aiohttp")),
     ),
+    "needs_accelerate": (
+        "Accelerate (pip install -c constraints.txt accelerate)",
+        lambda: importlib.util.find_spec("accelerate") is not None,
+    ),
     "needs_real_dinov2": (
         "published weights (benchmarks/making/real_dinov2.py makes a folder; name it in VITRAIL_DINOV2)",
         lambda: bool(os.environ.get("VITRAIL_DINOV2")),

@@ -453,6 +453,13 @@ def hash_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def hash_weights(path: Path) -> str:
+    """SHA-256 of a weights file with no more metadata than its format."""
+    from safetensors import torch as safetensors
+
+    return hashlib.sha256(safetensors.save(safetensors.load_file(path), {"format": "pt"})).hexdigest()
+
+
 def flags(settings: Mapping[str, object]) -> list[str]:
     """Settings of a plan as flags of the command line."""
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
@@ -725,7 +732,7 @@ def describe_run(run: Path) -> JSON:
     lines = [line for line in lines if all(line[key] % 25 == 0 for key in line if key.endswith("step"))]
     files = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     return {
-        "weights": hash_file(run / "model" / "model.safetensors"),
+        "weights": hash_weights(run / "model" / "model.safetensors"),
         "splits": hash_file(run / "splits.csv"),
         "metrics": clean(lines),
         "files": [name for name in files if not name.startswith(("checkpoints/", "tensorboard/"))],

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 from .openmp import set_short_spin as _wait_briefly
 
 if TYPE_CHECKING:
-    from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
+    from .api import ImageSpec, Model, Run, ViT, ViTConfig, create, fit, load, open, save  # noqa: A004 - `vitrail.open` is meant to read like the built-in
     from .estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
 
 __version__ = "0.1.0"
 __all__ = [
+    "ImageSpec",
+    "Model",
     "Run",
+    "ViT",
     "ViTClassifier",
+    "ViTConfig",
     "ViTMultiLabel",
     "ViTRegressor",
     "__version__",
@@ -24,6 +28,7 @@ __all__ = [
     "fit",
     "load",
     "open",
+    "save",
 ]
 
 _wait_briefly()  # before torch is imported, which may be anywhere below
@@ -33,7 +38,7 @@ def __getattr__(name: str) -> object:
     """The public name itself, from api.py, or from the estimators, which import scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
-    if name.startswith("ViT"):
+    if name in ("ViTClassifier", "ViTMultiLabel", "ViTRegressor"):
         from . import estimators
 
         return {
@@ -43,6 +48,15 @@ def __getattr__(name: str) -> object:
         }[name]
     from . import api
 
+    models = {
+        "ImageSpec": api.ImageSpec,
+        "Model": api.Model,
+        "ViT": api.ViT,
+        "ViTConfig": api.ViTConfig,
+        "save": api.save,
+    }
+    if name in models:
+        return models[name]
     return {"Run": api.Run, "create": api.create, "fit": api.fit, "load": api.load, "open": api.open}[name]
 
 

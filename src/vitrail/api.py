@@ -1,4 +1,4 @@
-"""The Python API: `create`, `load`, `fit`, `open` and `Run`, named as the commands of the command line."""
+"""The Python API: models (`create`, `load`, `save`) and runs (`fit`, `open`), named as the commands."""
 
 from __future__ import annotations
 
@@ -8,16 +8,30 @@ from pathlib import Path
 from .caller_state import isolate
 from .config.keywords import explain_keywords
 from .data.open import is_in_memory
+from .model.config import ViTConfig
+from .model.vit import ViT
 from .run import Run
 from .services import train_arguments, train_progress
-from .services.open_model import ImageSizeArgument, create, load
+from .services.model_api import ImageSizeArgument, Model, create, load, save
+from .spec import ImageSpec
 from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import CustomAugment, CustomFunctions, CustomLoss
 from .train.dataset import MEMORY
 from .train.plan import Plan
 
-__all__ = ["Run", "create", "fit", "load", "open"]
+__all__ = [
+    "ImageSpec",
+    "Model",
+    "Run",
+    "ViT",
+    "ViTConfig",
+    "create",
+    "fit",
+    "load",
+    "open",
+    "save",
+]
 
 
 @explain_keywords(settings=Plan)

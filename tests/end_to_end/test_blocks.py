@@ -37,7 +37,6 @@ CHANGES = (
 )
 """What is smaller on the desk, or called otherwise."""
 PROLOGUE = {
-    "README.md": "import torch\nimages = torch.zeros(1, 3, 224, 336)",
     "docs/data.md": """
 import itertools, numpy, pandas, torch, vitrail
 numbers = itertools.count()

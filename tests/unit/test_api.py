@@ -18,7 +18,14 @@ from vitrail.spec import ImageSpec
 
 def test_the_public_names_are_these():
     estimators = ["ViTClassifier", "ViTMultiLabel", "ViTRegressor"]
-    assert vitrail.__all__ == ["Run", *estimators, "__version__", "create", "fit", "load", "open"]
+    assert sorted(vitrail.__all__) == sorted(
+        [
+            *estimators,
+            "__version__",
+            *("ImageSpec", "Model", "ViT", "ViTConfig", "create", "load", "save"),
+            *("Run", "fit", "open"),
+        ]
+    )
     assert dir(vitrail) == vitrail.__all__
 
 

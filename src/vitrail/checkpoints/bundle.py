@@ -5,8 +5,9 @@ Also here: ensembles (a folder of several bundles) and how a MODEL argument is r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..model.vit import ViT
 from ..spec import ImageSpec
 from .adapt import build_model, build_on_meta
 from .image_spec import check_model_fits, make_preprocessor_config
-from .layouts import Layout, NameRule
+from .layouts import Layout, LayoutHints, NameRule, TensorDict
 from .model_card import format_model_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size
@@ -33,6 +34,10 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 PREPROCESSOR_FILE, CARD_FILE = "preprocessor_config.json", "README.md"
 FEATURE_STATS_FILE = "familiar.safetensors"
 """Statistics of the training images' features, from which unfamiliar images are detected; optional."""
+DESCRIPTION_KEY = "vitrail"
+"""Metadata key of the weights file: what `config.json` says of the model, so that the file alone can be loaded."""
+MAX_DESCRIPTION = 2**20
+"""Longest description there; the names of very many classes are in `config.json` alone."""
 ENSEMBLE_FILE = "ensemble.json"
 ENSEMBLE_FORMAT = 1
 """Version of the format; increased when older ensembles can no longer be read unchanged."""
@@ -102,7 +107,9 @@ def save_bundle(
         atomic.write_json(inside / CONFIG_FILE, content)
         atomic.write_json(inside / PREPROCESSOR_FILE, make_preprocessor_config(spec))
         atomic.write_text(inside / CARD_FILE, card)
-        safetensors_file.save_tensors(inside / WEIGHTS_FILE, model.state_dict(), {"format": "pt"})
+        description = json.dumps({name: value for name, value in content.items() if name != "info"})
+        metadata = {DESCRIPTION_KEY: description} if len(description) <= MAX_DESCRIPTION else {}
+        safetensors_file.save_tensors(inside / WEIGHTS_FILE, model.state_dict(), {"format": "pt", **metadata})
         if feature_stats:
             safetensors_file.save_tensors(inside / FEATURE_STATS_FILE, feature_stats, {"format": "pt"})
 
@@ -119,22 +126,55 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
     folder = Path(folder)
     content = read_bundle_info(folder)
     check_model_size(content.architecture, str(folder / CONFIG_FILE))
-    state = build_on_meta(content.architecture).state_dict()
-    own_names = Layout(
-        name="bundle",
-        required_names=(),
-        rules=tuple(NameRule(name, name) for name in state),
-        describe=lambda tensors, hints: content.architecture,
-    )
     weights = dict(safetensors_file.open_tensors(folder / WEIGHTS_FILE))
-    where = str(folder / WEIGHTS_FILE)
-    values, audit = load_with_layout(weights, state, content.architecture, own_names, where, allow_nonfinite)
-    return Bundle(
-        model=build_model(content.architecture, values),
-        audit=audit,
-        feature_stats=load_feature_stats(folder),
-        **vars(content),
-    )
+    opened = build_bundle(content, weights, str(folder / WEIGHTS_FILE), allow_nonfinite)
+    return replace(opened, feature_stats=load_feature_stats(folder))
+
+
+def build_bundle(content: BundleInfo, weights: dict[str, Tensor], where: str, allow_nonfinite: bool = False) -> Bundle:
+    """The model of a bundle from tensors under our own names; `weights` is emptied on the way.
+
+    Args:
+        where: the file, for messages.
+        allow_nonfinite: as `load_bundle`.
+
+    Raises:
+        DamagedFileError: a tensor is missing, unknown, of another shape or not finite.
+    """
+    state = build_on_meta(content.architecture).state_dict()
+    layout = replace(OWN_LAYOUTS[0], rules=tuple(NameRule(name, name) for name in state))
+    values, audit = load_with_layout(weights, state, content.architecture, layout, where, allow_nonfinite)
+    model = build_model(content.architecture, values)
+    return Bundle(model=model, audit=audit, feature_stats={}, **vars(content))
+
+
+def _describe_nothing(tensors: TensorDict, hints: LayoutHints) -> ViTConfig:
+    raise AssertionError("tensors under our own names do not say their architecture; see `load.describe_own_weights`")
+
+
+OWN_LAYOUTS = tuple(
+    Layout(name="bundle", variant=variant, required_names=(name,), rules=(), describe=_describe_nothing)
+    for variant, name in (("", "tokens.patches.weight"), ("t2t", "tokens.patches.project.weight"))
+)
+"""How tensors under our own names are recognised: those of bundles, and of a `state_dict` that a program has saved."""
+
+
+def is_own_layout(layout: Layout) -> bool:
+    """Whether a layout is that of our own names."""
+    return layout.name == OWN_LAYOUTS[0].name
+
+
+def read_description(path: Path) -> BundleInfo | None:
+    """What a weights file says of its own model, as those of bundles do; without info. None if it says nothing.
+
+    Raises:
+        DamagedFileError: the description is invalid.
+    """
+    text = safetensors_file.read_metadata(path).get(DESCRIPTION_KEY) if path.suffix == ".safetensors" else None
+    if text is None:
+        return None
+    where = f"The header of {path}"
+    return _parse_content({**strict_json.parse_json(text.encode(), where), "info": {}}, where)
 
 
 def load_feature_stats(folder: Path) -> Mapping[str, Tensor]:
@@ -157,29 +197,34 @@ def read_bundle_info(folder: Path) -> BundleInfo:
         raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG_FILE} and {WEIGHTS_FILE}. {hint}")
     checksums.verify_manifest(folder)
     path = folder / CONFIG_FILE
-    content = strict_json.read_json(path)
-    kinds = {"format": int, "architecture": dict, "image": dict, "task": str, "classes": list, "info": dict}
-    for name, kind in kinds.items():
-        if type(content.get(name)) is not kind:
-            raise DamagedFileError(f"{path} must hold {name} ({kind.__name__}). Got {content.get(name)!r}.")
-    if (version := content["format"]) > BUNDLE_FORMAT:
-        raise DamagedFileError(
-            f"{path} is of bundle format {version}, expected at most {BUNDLE_FORMAT}. Install a newer vitrail."
-        )
-    try:
-        architecture = read_settings(ViTConfig, content["architecture"], f"{path}, architecture")
-        spec = read_settings(ImageSpec, content["image"], f"{path}, image")
-        check_model_fits(architecture, spec, tuple(content["classes"]))
-        _check_task(content["task"])
-    except UsageError as error:
-        raise DamagedFileError(str(error)) from error
+    content = _parse_content(strict_json.read_json(path), str(path))
     stored = strict_json.read_json(folder / PREPROCESSOR_FILE)
-    expected = make_preprocessor_config(spec)
+    expected = make_preprocessor_config(content.spec)
     if differing := [name for name, value in expected.items() if stored.get(name) != value]:
         raise DamagedFileError(
             f"{folder / PREPROCESSOR_FILE} does not agree with {CONFIG_FILE} about {', '.join(differing)}. "
             "Use another copy."
         )
+    return content
+
+
+def _parse_content(content: Mapping[str, Any], where: str) -> BundleInfo:
+    """The content of a `config.json`; `where` begins every message."""
+    kinds = {"format": int, "architecture": dict, "image": dict, "task": str, "classes": list, "info": dict}
+    for name, kind in kinds.items():
+        if type(content.get(name)) is not kind:
+            raise DamagedFileError(f"{where} must hold {name} ({kind.__name__}). Got {content.get(name)!r}.")
+    if (version := content["format"]) > BUNDLE_FORMAT:
+        raise DamagedFileError(
+            f"{where} is of bundle format {version}, expected at most {BUNDLE_FORMAT}. Install a newer vitrail."
+        )
+    try:
+        architecture = read_settings(ViTConfig, content["architecture"], f"{where}, architecture")
+        spec = read_settings(ImageSpec, content["image"], f"{where}, image")
+        check_model_fits(architecture, spec, tuple(content["classes"]))
+        _check_task(content["task"])
+    except UsageError as error:
+        raise DamagedFileError(str(error)) from error
     return BundleInfo(
         architecture=architecture,
         spec=spec,
@@ -266,10 +311,12 @@ class ResolvedModel:
 def resolve_model(name: str) -> ResolvedModel | None:
     """The path of a MODEL, downloaded first if it is a name on the Hub; None for any other name.
 
+    The weights file of a bundle stands for the bundle, which has more to say of its model.
+
     Raises:
         UsageError, ResourceError, DamagedFileError: see `files.hub.download_model`.
     """
-    path = Path(name)
+    path = folder_of_weights(Path(name))
     if path.exists() or not hub.is_hub_name(name):
         return ResolvedModel(path) if path.exists() else None
     download = hub.download_model(name)
@@ -286,6 +333,11 @@ def resolve_model(name: str) -> ResolvedModel | None:
         download.revision,
         (*download.notes, f"{name} was read at revision {download.revision}"),
     )
+
+
+def folder_of_weights(path: Path) -> Path:
+    """The bundle whose weights file this is; any other path unchanged."""
+    return path.parent if path.name == WEIGHTS_FILE and path.is_file() and is_bundle(path.parent) else path
 
 
 def find_bundle(path: Path) -> Path | None:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from ..errors import DamagedFileError, UsageError
+from .bundle import OWN_LAYOUTS
 from .families import (
     clip,
     deit,
@@ -116,13 +117,13 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
 
 def list_candidates(layout: str | None, foreign: Mapping[str, Any]) -> tuple[Layout, ...]:
     """The layouts that are tried; see `find_layout`."""
-    unnamed = tuple(candidate for candidate in LAYOUTS.values() if not candidate.named_only)
+    unnamed = tuple(candidate for candidate in (*LAYOUTS.values(), *OWN_LAYOUTS) if not candidate.named_only)
     return _filter_by_model_type(list_variants(layout) if layout else unnamed, foreign)
 
 
 def list_variants(name: str) -> tuple[Layout, ...]:
     """Every layout of this name; `name:variant` means one of them."""
-    variants = tuple(layout for layout in LAYOUTS.values() if name in (layout.name, layout.key))
+    variants = tuple(layout for layout in (*LAYOUTS.values(), *OWN_LAYOUTS) if name in (layout.name, layout.key))
     if not variants:
         known = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS.values()))
         raise UsageError(f"There is no layout {name!r}. Known: bundle, {known}.")

@@ -19,6 +19,8 @@ from .weight_files import ForeignFolder, is_written_by_vitrail
 
 PILLOW_RESAMPLE = {"bicubic": 3, "bilinear": 2}
 """Pillow's numbers of the interpolations."""
+UNKNOWN_PREPARATION = "how its pictures are prepared is not known: mean and deviation 0.5 are assumed"
+"""Note on a file that does not say it, of a family without a card."""
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
@@ -103,7 +105,7 @@ def make_image_spec(
             if not (folder.preprocessor or {"pretrained_cfg", "preprocess_cfg"} & folder.config.keys()):
                 notes = (*notes, _note_card_fields(fields, hints))
         elif not fields:
-            notes = (*notes, "how its pictures are prepared is not known: mean and deviation 0.5 are assumed")
+            notes = (*notes, UNKNOWN_PREPARATION)
         elif hints.image_size is None:
             notes = (*notes, *_note_other_size(folder, hints, config))
         height, width = config.image_size

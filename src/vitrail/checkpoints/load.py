@@ -6,16 +6,18 @@ tensor by the layout's rules (`rules`), adapt to the caller's options (`adapt`),
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ..config import read_some
+from ..config import read, read_some, write
 from ..errors import DamagedFileError, UsageError
 from ..model.config import Pool, ViTConfig
+from ..model.registry import config_from_name
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from . import bundle, image_spec, weight_files
@@ -36,7 +38,7 @@ from .identify import describe_other_blocks, find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
 from .numerics import find_card_for_file, load_card
 from .rules import load_with_layout
-from .validate import Audit, check_model_size, reconcile
+from .validate import Audit, check_model_size, count_outputs, reconcile
 from .weight_files import WeightsContent, open_weights_file
 from .wrapped_model import describe_other_design, rename_replaced_head, take_known_network
 
@@ -66,6 +68,8 @@ class LoadedModel:
     """Origin of the weights, or of those of the family."""
     origin_is_stated: bool = True
     """Whether the folder or the bundle states licence and repository, or the family's card does."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of the training, of a bundle; empty for other files."""
     notes: tuple[str, ...] = ()
     """What was assumed, chosen, resampled, adapted or replaced, in sentences without a full stop."""
     assumed: tuple[str, ...] = ()
@@ -96,6 +100,8 @@ class LoadOptions:
     of its architecture, such as "vit_small_patch16_rope_224", for what no tensor shows."""
     channels_policy: str | Sequence[int] | None = None
     """How the patch projection is adapted to `channels`: see `adapt.ChannelPolicy`."""
+    config: ViTConfig | str | None = None
+    """The architecture of a `state_dict` under our own names that does not say it: all of it, or the name of a size."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ViTConfig that the file does not give, such as activation or norm_eps."""
     allow_nonfinite: bool = False
@@ -129,7 +135,7 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
     if path.is_dir() and weight_files.is_foreign_folder(path) and options.layout != "bundle":
         content = weight_files.open_folder_weights(path, options.match, options.network)
         return _load_content(content, str(path), options, weight_files.read_foreign_folder(path))
-    if path.is_dir() or options.layout == "bundle":
+    if path.is_dir():
         return _load_bundle(path, options)
     folder = weight_files.read_folder_of_file(path)
     named = {} if folder.config else describe_published_model(options.network)
@@ -159,14 +165,21 @@ def _load_plain(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
-    cleaned: Layout | None = None
-    try:
+    with _naming_file(where):
         if folder.fault:
             list_candidates(options.layout, folder.config)  # another kind of model is named first
             raise DamagedFileError(folder.fault)
         content.tensors = take_known_network(content.tensors, options.layout, folder.config, content.notes)
         family = find_layout(content.tensors, options.layout, folder.config)
+    if bundle.is_own_layout(family):
+        return _load_own_weights(content, where, options)
+    with _naming_file(where):
         refuse_unknown_arguments(folder.config)
+        if options.config is not None:
+            raise UsageError(
+                f"config= describes a state_dict of a Vitrail model. This file is of the layout {family.key}, which "
+                "says its architecture; leave config= out, or give single fields in settings=."
+            )
         content.tensors = rename_replaced_head(content.tensors, family, options.outputs, content.notes)
         hints = LayoutHints(
             layout=options.layout,
@@ -182,21 +195,10 @@ def _load_plain(
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
             content.tensors = family.clean_with_hints(content.tensors, hints)
-        names, cleaned = map_unprefixed_names(family, content.tensors), family
-        config = family.describe({name: content.tensors[full] for name, full in names.items()}, hints)
-        config = replace(config, **hints.settings)
+        config = replace(_describe(content.tensors, family, hints), **hints.settings)
         card_name = family.card if isinstance(family.card, str) else family.card(config, hints)
         card = find_card_for_file(load_card(card_name), Path(where).name) if card_name else None
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
-    except (DamagedFileError, UsageError) as error:
-        if cleaned and isinstance(error, DamagedFileError) and (other := describe_other_blocks(cleaned, names)):
-            raise UsageError(f"{where}: {other}") from error
-        raise type(error)(f"{where}: {error}") from error
-    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise DamagedFileError(
-            f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
-            f"{str(error)[:80]}). Use another copy."
-        ) from error
     check_model_size(config, where)
     assumed = _note_assumptions(content.tensors, config, family, hints)
     notes = (
@@ -233,6 +235,31 @@ def _load_plain(
         notes=(*draft.notes, *spec_notes, *filter(None, [about])),
         assumed=(*assumed, *spec_notes),
     )
+
+
+def _describe(tensors: Mapping[str, Tensor], family: Layout, hints: LayoutHints) -> ViTConfig:
+    """The architecture of tensors of a layout; blocks that all differ from it in the same way are another design."""
+    names = map_unprefixed_names(family, tensors)
+    try:
+        return family.describe({name: tensors[full] for name, full in names.items()}, hints)
+    except DamagedFileError as error:
+        if other := describe_other_blocks(family, names):
+            raise UsageError(other) from error
+        raise
+
+
+@contextmanager
+def _naming_file(where: str) -> Iterator[None]:
+    """Errors of this block begin with the file; what nothing foresees in a hostile file is a damage of it."""
+    try:
+        yield
+    except (DamagedFileError, UsageError) as error:
+        raise type(error)(f"{where}: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise DamagedFileError(
+            f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
+            f"{str(error)[:80]}). Use another copy."
+        ) from error
 
 
 def _shape_warnings(config: ViTConfig, options: LoadOptions) -> tuple[str, ...]:
@@ -300,13 +327,61 @@ def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
             f"{path} is a folder, which can only be a bundle: no config.json of another library is in it. "
             f"Got layout={options.layout!r}; leave it out, or give the weights file inside."
         )
-    given = {"match": options.match, "network": options.network}
+    given = {"match": options.match, "network": options.network, "config": options.config}
     if unused := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
         raise UsageError(
             f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(unused)} out."
         )
-    opened = bundle.load_bundle(path, options.allow_nonfinite)
-    config, source = opened.model.config, str(path / bundle.CONFIG_FILE)
+    return _adapt_bundle(bundle.load_bundle(path, options.allow_nonfinite), str(path / bundle.CONFIG_FILE), options)
+
+
+def _load_own_weights(content: WeightsContent, where: str, options: LoadOptions) -> LoadedModel:
+    """A weights file of a bundle without the bundle, or a `state_dict` that a program has saved."""
+    path, notes = Path(where), ("read without the calibration, thresholds and units that its bundle may hold",)
+    stored = bundle.read_description(path) if path.is_file() else None
+    with _naming_file(where):
+        if options.match is not None:
+            raise UsageError(f"It holds a model of Vitrail's own numerics. Leave match={options.match!r} out.")
+        if stored is not None and options.config is not None:
+            raise UsageError("The file says its own architecture. Leave config= out.")
+        if stored is None:
+            config, notes = describe_own_weights(content.tensors, options), (image_spec.UNKNOWN_PREPARATION,)
+            spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
+            stored = bundle.BundleInfo(architecture=config, spec=spec, task="classification", classes=(), info={})
+    check_model_size(stored.architecture, where)
+    opened = bundle.build_bundle(stored, content.tensors, where, options.allow_nonfinite)
+    loaded = _adapt_bundle(opened, where, options)
+    return replace(loaded, notes=(*content.notes, *notes, *loaded.notes))
+
+
+def describe_own_weights(tensors: Mapping[str, Tensor], options: LoadOptions) -> ViTConfig:
+    """The architecture of a `state_dict` under our own names, from `options.config`.
+
+    A name leaves the number of outputs to the tensors, and image size, channels and further fields to the options.
+
+    Raises:
+        UsageError: there is no `options.config`.
+    """
+    if isinstance(options.config, ViTConfig):
+        return options.config
+    if options.config is None:
+        raise UsageError(
+            "It holds a state_dict of a Vitrail model, which does not say its architecture. In Python pass config=, "
+            "the ViTConfig of the model or the name that vitrail.create was given; files of vitrail.save need none."
+        )
+    named = {**write(config_from_name(options.config)), "outputs": count_outputs(tensors, "head.linear.weight")}
+    asked = {"image_size": options.size, "channels": options.channels if options.policy is None else None}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return read(ViTConfig, {**named, **given, **options.settings}, "config")
+
+
+def _adapt_bundle(opened: bundle.Bundle, source: str, options: LoadOptions) -> LoadedModel:
+    """The model of a bundle with the caller's options.
+
+    Args:
+        source: the file that says its architecture, for messages.
+    """
+    config = opened.model.config
     reconcile(options.heads, config.heads, "heads", source)
     for name, value in options.settings.items():
         reconcile(value, getattr(config, name), name, source)
@@ -322,6 +397,7 @@ def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
         licence=str(opened.info.get("licence", "")),
         repository=str(opened.info.get("repository", "")),
         origin_is_stated=ORIGIN_KEY not in opened.info,
+        info=opened.info,
         notes=(*draft.notes, *opened.audit.warnings),
     )
 

@@ -72,6 +72,7 @@ tags: [vision-transformer]
 ```python
 import vitrail
 model = vitrail.load("PATH-OF-THIS-FOLDER")
+outputs = model(model.preprocess(["picture.jpg"]))
 ```
 
 `config.json` holds everything that a prediction needs, `manifest.json` the size and SHA-256 of every file.

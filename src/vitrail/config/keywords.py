@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from .library_names import explain_library_name
@@ -15,21 +15,28 @@ ResultT = TypeVar("ResultT")
 ClassT = TypeVar("ClassT")
 
 
-def explain_keywords(settings: type[Any] | None = None) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
+def explain_keywords(
+    settings: type[Any] | None = None, fields: type[Any] | None = None, hints: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
     """Decorate a function so that the TypeError for an unknown keyword explains it.
 
     Args:
         settings: the class whose fields the function's argument `settings` takes by their dotted names.
+        fields: the class whose fields the function takes as further keywords.
+        hints: keywords of other libraries that are no setting here, and the sentence that says what is.
     """
 
     def decorate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
-        parameters = inspect.signature(function).parameters
+        own = inspect.signature(function).parameters.values()
+        parameters = [parameter.name for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters += [] if fields is None else [field.name for field in describe(fields)]
 
         @functools.wraps(function)
         def call_with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> ResultT:
             for name in kwargs:
                 if name not in parameters:
-                    hint = _explain_keyword(name, list(parameters), settings)
+                    known = _explain_keyword(name, parameters, settings)
+                    hint = f" {hints[name]}" if hints and name in hints else known
                     raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}.{hint}")
             return function(*args, **kwargs)
 

@@ -10,11 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..config import BELOW_MAX_NUMBER, MAX_NUMBER
 from ..errors import UsageError
 from .attention import Attention, TokenPositions, attention_weights
 from .config import ViTConfig
 from .init import initialise
 from .layers import ACTIVATIONS, make_mlp, make_norm
+from .part_table import format_parts, list_parts
 from .positions import Positions, Rotary
 from .tokens import TokenEmbedding
 
@@ -27,21 +29,38 @@ class ViT(nn.Module):
     splits they have some, because every patch is mixed with its neighbours before any is dropped. An image of another
     size than the configuration's has its own grid.
 
+    Args:
+        seed: of the initial values, drawn by `config.init`: the same on every device, whatever torch's global generator
+            has done, which is left as it was. Within `torch.device("meta")` nothing is allocated or drawn.
+
     Raises:
         UsageError: a side of the images is not a multiple of the patch and the model does not pad, or they have another
             number of channels.
     """
 
-    def __init__(self, config: ViTConfig):
+    def __init__(self, config: ViTConfig, seed: int = 0):
         super().__init__()
+        if not abs(seed) < MAX_NUMBER:
+            raise UsageError(f"seed must be a whole number{BELOW_MAX_NUMBER}. Got {seed}.")
         self.config = config
         self.pool_span = config.pool_span
-        self.tokens = TokenEmbedding(config)
-        self.positions = Positions(config)
-        self.rotary = Rotary(config)
-        self.encoder = Encoder(config)
-        self.pool = Pooling(config)
-        self.head = Head(config)
+        device = torch.get_default_device()
+        with torch.device("meta"):  # torch's layers would draw values of their own, which nothing here needs
+            self.tokens = TokenEmbedding(config)
+            self.positions = Positions(config)
+            self.rotary = Rotary(config)
+            self.encoder = Encoder(config)
+            self.pool = Pooling(config)
+            self.head = Head(config)
+        if device.type != "meta":
+            self.to_empty(device="cpu")
+            with torch.device("cpu"):
+                initialise(self, config, torch.Generator().manual_seed(seed))
+            self.to(device)
+
+    def __repr__(self) -> str:
+        parameters = {name: parameter.numel() for name, parameter in self.named_parameters()}
+        return format_parts(type(self).__name__, self.config, list_parts(self.config, parameters))
 
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
@@ -118,12 +137,8 @@ class ViT(nn.Module):
 
 
 def create_model(config: ViTConfig, seed: int = 0) -> ViT:
-    """A model with fresh initial values, the same for the same seed whatever torch's global generator has done."""
-    with torch.device("meta"):
-        model = ViT(config)
-    model.to_empty(device="cpu")
-    initialise(model, config, torch.Generator().manual_seed(seed))
-    return model
+    """A model with fresh initial values; see `ViT`."""
+    return ViT(config, seed)
 
 
 def parameter_count(config: ViTConfig, include_buffers: bool = False) -> int:

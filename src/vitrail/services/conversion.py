@@ -121,7 +121,7 @@ def default_conversion_path(model_name: str, to: ConversionTarget) -> Path:
     """
     if model_name.startswith(hub.HUB_PREFIX):
         return Path(add_extension(f"{Path(model_name.removeprefix(hub.HUB_PREFIX).partition('@')[0]).name}-{to}", to))
-    path = Path(model_name) if Path(model_name).name else Path(model_name).resolve()
+    path = bundle.folder_of_weights(Path(model_name) if Path(model_name).name else Path(model_name).resolve())
     stem = path.name if path.is_dir() else path.name.partition(".")[0] or path.name
     return path.with_name(add_extension(f"{stem}-{to}", to))
 
@@ -183,7 +183,7 @@ def _verify_read_back(model_info: ModelInfo, read_back: ModelInfo, to: Conversio
 
 def _bundle_info(model_info: ModelInfo) -> dict[str, object]:
     """Metadata of the new bundle: that of the old one, and the origin, licence and layout of foreign weights."""
-    noted = dict(bundle.read_bundle_info(model_info.bundle).info) if model_info.bundle is not None else {}
+    noted = model_info.info
     origin = {"licence": model_info.licence, "repository": model_info.repository}
     layout = {"layout": model_info.audit.layout} if model_info.bundle is None and model_info.audit is not None else {}
     notes = list(dict.fromkeys((*noted.get("notes", ()), *model_info.notes)))

@@ -43,7 +43,7 @@ from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..spec import ImageSpec
 from .open_model import ModelInfo, find_model, locate_model
-from .prediction import choose_inference, open_predictor, parse_images, predictor_from_model_info
+from .prediction import choose_inference, open_predictor, parse_one_or_more, predictor_from_model_info
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -173,15 +173,13 @@ def explain_images(
 def explain_with_predictor(
     predictor: Predictor, model_name: str, images: object, request: ExplainRequest
 ) -> list[Explanation]:
-    """Explain one image or a list of images, as `parse_images` takes them.
+    """Explain one image or a list of images, as `parse_one_or_more` takes them.
 
     Raises:
-        DataError, UsageError: as `explain_images` and `parse_images`.
+        DataError, UsageError: as `explain_images` and `parse_one_or_more`.
     """
-    is_list = isinstance(images, list | tuple) or getattr(images, "ndim", 0) > 3
-    explanations = explain_images(
-        explainer_from_predictor(predictor, model_name), parse_images(images if is_list else [images]), request
-    )
+    explainer = explainer_from_predictor(predictor, model_name)
+    explanations = explain_images(explainer, parse_one_or_more(images, "explain"), request)
     return [one for one in explanations if not isinstance(one, tuple)]
 
 

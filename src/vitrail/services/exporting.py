@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt
 
-from ..checkpoints import bundle
 from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.decoding.decode import decode_image
 from ..errors import DataError, UsageError
@@ -143,11 +142,7 @@ def measure_losses(
     Args:
         model: as read back.
     """
-    if (
-        to == "bundle"
-        or not model_info.classes
-        or (model_info.bundle is not None and UNLABELED_KEY in bundle.read_bundle_info(model_info.bundle).info)
-    ):
+    if not model_info.classes or UNLABELED_KEY in model_info.info:
         return ()
     predictor = open_predictor(model_name, "cpu")
     decoded, origin = load_comparison_images(Path(model_name), predictor.spec, False, trained_on)

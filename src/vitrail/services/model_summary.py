@@ -13,11 +13,10 @@ from jaxtyping import UInt8
 from .. import config
 from ..data.preprocess import fit_array_to_tensor
 from ..explain.figures import read_image
+from ..model.part_table import list_parts
 from ..model.tokens import pad_to_patches
 from ..model.vit import ViT
 from .open_model import ModelInfo
-
-SUMMARY_PARTS = ("tokens", "positions", "encoder.pre_norm", "encoder.blocks", "encoder.norm", "pool", "head")
 
 
 def summarize_model(model_info: ModelInfo) -> dict[str, Any]:
@@ -32,18 +31,15 @@ def summarize_model(model_info: ModelInfo) -> dict[str, Any]:
         "fixed_numbers": buffers,
         "tokens": shape.tokens,
         "grid": list(shape.grid),
-        "parts": {
-            part: sum(count for name, count in parameters.items() if name.startswith(f"{part}."))
-            for part in SUMMARY_PARTS
-        },
+        "parts": {row.name: row.parameters for row in list_parts(shape, parameters)},
         "architecture": config.write(shape),
         "image": config.write(model_info.spec),
         "classes": list(model_info.classes),
     }
 
 
-def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str:
-    """The summary as a table for people."""
+def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any], title: str) -> str:
+    """The summary as a table for people, below its title."""
     shape, spec = model_info.config, model_info.spec
     rows, columns = facts["grid"]
     prefix = f"{shape.describe_prefix} and " if shape.prefix else ""
@@ -57,7 +53,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
     names = model_info.classes
     classes = f": {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else ""
     lines = [
-        f"{facts['model']} ({model_info.kind})",
+        title,
         f"  parameters  {facts['parameters']:,}{fixed}",
         f"  pictures    {spec.height} x {spec.width} pixels (height x width), {channels}, {fit}",
         (
@@ -70,9 +66,11 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
         f"  places      positions {shape.positions}, rotary {shape.rotary}{', relative biases' * shape.relative_bias}",
         f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} outputs{classes}",
         "",
-        "  part             parameters",
     ]
-    lines += [f"  {part:<15}  {count:>10,}" for part, count in facts["parts"].items() if count]
+    rows = [row for row in list_parts(shape, facts["parts"]) if row.kind or row.parameters]
+    width = max(len(row.shape) for row in rows)
+    lines += [f"  {'part':<15}  {'output':<{width}}  parameters"]
+    lines += [f"  {row.name:<15}  {row.shape:<{width}}  {row.parameters:>10,}" for row in rows]
     return "\n".join(lines)
 
 

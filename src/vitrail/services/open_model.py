@@ -5,24 +5,21 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from .. import config
-from ..caller_state import isolate
 from ..checkpoints import bundle
 from ..checkpoints.adapt import CHANNEL_POLICIES, ChannelPolicy
 from ..checkpoints.bundle import ResolvedModel, find_bundle, find_ensemble
 from ..checkpoints.layouts import Match
 from ..checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from ..checkpoints.validate import Audit
-from ..config.keywords import explain_keywords
 from ..errors import UsageError
-from ..files.hub import is_hub_name
 from ..model.config import Pool, ViTConfig, describe_oversize
 from ..model.registry import config_from_name, example_names
-from ..model.vit import ViT, create_model
+from ..model.vit import ViT
 from ..spec import ImageSpec
 from .progress import print_notes
 from .train_arguments import parse_image_size
@@ -58,13 +55,15 @@ class ModelInfo:
     """Origin of the weights, or of their family."""
     origin_is_stated: bool = True
     """Whether these weights are known to come from there; else only their family does."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of the training, of a bundle."""
     notes: tuple[str, ...] = ()
     """Notes for the user about how the file was read."""
 
     @property
     def model(self) -> ViT:
         """The model; for a name, with fresh initial values of seed 0."""
-        return create_model(self.config, 0).eval() if self.trained_model is None else self.trained_model
+        return ViT(self.config).eval() if self.trained_model is None else self.trained_model
 
 
 def find_model(model_name: str, options: LoadOptions = NO_OPTIONS, quiet: bool = False) -> ModelInfo:
@@ -111,6 +110,7 @@ def find_model(model_name: str, options: LoadOptions = NO_OPTIONS, quiet: bool =
         licence=origin.licence,
         repository=origin.repository,
         origin_is_stated=origin is here or loaded.origin_is_stated,
+        info=loaded.info,
         notes=(*here.notes, *loaded.notes),
     )
 
@@ -141,9 +141,25 @@ def resize_config(
         channels=shape.channels if channels is None else channels,
         outputs=shape.outputs if outputs is None else outputs,
     )
-    if oversize := describe_oversize(resized):
+    return _check_size(resized)
+
+
+def change_config(shape: ViTConfig, fields: Mapping[str, object], where: str) -> ViTConfig:
+    """A config with other values of some fields.
+
+    Args:
+        where: begins every message.
+
+    Raises:
+        UsageError: no such field, a wrong type or combination, or the model would be implausibly large.
+    """
+    return _check_size(config.read(ViTConfig, {**config.write(shape), **fields}, where))
+
+
+def _check_size(shape: ViTConfig) -> ViTConfig:
+    if oversize := describe_oversize(shape):
         raise UsageError(oversize[0].upper() + oversize[1:])
-    return resized
+    return shape
 
 
 def default_image_spec(shape: ViTConfig) -> ImageSpec:
@@ -171,90 +187,8 @@ def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
             "Check the path; names read as vit_tiny_patch16_224, and names on the Hub as hf:OWNER/NAME."
         )
     shape = resize_config(config_from_name(model_name), options.size, options.channels, options.outputs)
-    shape = config.read(ViTConfig, {**config.write(shape), **options.settings}, "settings")
+    shape = change_config(shape, options.settings, "settings")
     return ModelInfo(kind="name", config=shape, spec=default_image_spec(shape))
-
-
-# -- `vitrail.create` and `vitrail.load`.
-
-ImageSizeArgument = int | tuple[int, int]
-
-
-@explain_keywords()
-@isolate
-def create(
-    name: str,
-    outputs: int | None = None,
-    channels: int | None = None,
-    image_size: ImageSizeArgument | None = None,
-    seed: int = 0,
-) -> ViT:
-    """Create an untrained model by the name of its size: normalised images [B, C, H, W] to logits [B, outputs].
-
-    Raises:
-        UsageError: no such name, an image size that the patch does not divide, or a number that is too large.
-    """
-    if not abs(seed) < config.MAX_NUMBER:
-        raise UsageError(f"seed must be a whole number{config.BELOW_MAX_NUMBER}. Got {seed}.")
-    size = None if image_size is None else parse_image_size(image_size)
-    return create_model(resize_config(config_from_name(name), size, channels, outputs), seed)
-
-
-@explain_keywords(settings=ViTConfig)
-@isolate
-def load(
-    path: str | Path,
-    layout: str | None = None,
-    heads: int | None = None,
-    image_size: ImageSizeArgument | None = None,
-    channels: int | None = None,
-    pool: str | None = None,
-    match: str | None = None,
-    outputs: int | None = None,
-    channels_policy: str | Sequence[int] | None = None,
-    network: str | None = None,
-    settings: Mapping[str, object] | None = None,
-    allow_nonfinite: bool = False,
-) -> ViT:
-    """Load a trained model in evaluation mode on the CPU; every tensor must match.
-
-    Args:
-        path: a run folder, a bundle, a weights file or folder of any known layout, or "hf:OWNER/NAME".
-        layout: name of a layout, such as "timm"; recognised from the tensors if it is not given.
-        heads: attention heads, where a file cannot say; a value that contradicts the file is an error.
-        image_size: pixels, where a file cannot say; another size than its own stretches its positions once, by the
-            rule of its family.
-        channels: of the images, where a file cannot say; another count than its own needs `channels_policy`.
-        pool: "class", "mean", "attention", "class+mean" or "mean-all", where the file cannot say or another is wanted.
-        match: whose numerics, "original", "timm" or "transformers", where libraries run the same file differently.
-        outputs: another number than the file's puts a fresh head of zeros on the model; 0 gives pooled features.
-        channels_policy: how the patch projection is adapted: "sum", "mean", "tile", or for each new channel the file's.
-        network: which of several networks that a training saved, such as "encoder" of I-JEPA; or the published name of
-            a bare file of timm, such as "vit_small_patch16_rope_224".
-        settings: fields of the architecture that neither file nor layout says, such as {"activation": "QuickGELU"}.
-        allow_nonfinite: load weights that are NaN or infinite, to look at what a diverged training left.
-
-    Raises:
-        UsageError: nothing at the path, or an argument is missing or contradicts the file.
-        DamagedFileError: the file is damaged, or its tensors are not those of its layout.
-        ResourceError: a name on the Hub whose files are neither here nor reachable.
-    """
-    if not (Path(path).exists() or is_hub_name(str(path))):
-        raise UsageError(
-            f"There is nothing at {path}. Give a run folder, a bundle, a weights file or folder, or hf:OWNER/NAME."
-        )
-    words = parse_model_options(
-        layout=layout,
-        heads=heads,
-        image_size=image_size,
-        channels=channels,
-        pool=pool,
-        match=match,
-        outputs=outputs,
-        channels_policy=channels_policy,
-        network=network,
-    )
-    return find_model(str(path), replace(words, settings=settings or {}, allow_nonfinite=allow_nonfinite)).model
 
 
 # -- Options of a MODEL on the command line, as `LoadOptions`.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from .. import runtime
-from ..checkpoints.bundle import find_bundle, find_ensemble
+from ..checkpoints.bundle import OWN_LAYOUTS, find_bundle, find_ensemble
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
 from ..errors import DataError, UsageError
@@ -43,6 +43,17 @@ def parse_images(images: object, verb: str = "predict") -> list[ImageInput | byt
     if not listed:
         raise UsageError(f"{verb} takes a list of pictures. Got an empty {type(images).__name__}; name at least one.")
     return listed
+
+
+def parse_one_or_more(images: object, verb: str) -> list[ImageInput | bytes]:
+    """As `parse_images`, but a single image need not be in a list.
+
+    Raises:
+        UsageError, DataError: as `parse_images`.
+    """
+    axes = getattr(images, "ndim", None)
+    is_image = isinstance(images, str | bytes | os.PathLike) or (axes is None and not isinstance(images, Iterable))
+    return parse_images([images] if is_image or axes in (2, 3) else images, verb)
 
 
 def _parse_image(image: object, name: str) -> ImageInput | bytes:
@@ -105,7 +116,16 @@ def open_predictor(
 
 
 def predictor_from_model_info(model_info: ModelInfo, settings: InferenceSettings) -> Predictor:
-    """A predictor from a model with class names."""
+    """A predictor from a model with class names.
+
+    Raises:
+        UsageError: the weights file of a bundle without the bundle, which may change what the outputs mean.
+    """
+    if model_info.bundle is None and model_info.audit is not None and model_info.audit.layout == OWN_LAYOUTS[0].name:
+        raise UsageError(
+            "Answers need the whole bundle, which holds thresholds, calibration and units beside the weights. Give its "
+            "folder; where it is lost, vitrail convert WEIGHTS --to bundle makes one without these."
+        )
     member = PredictorMember(
         model=model_info.model,
         spec=model_info.spec,

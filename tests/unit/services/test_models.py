@@ -167,10 +167,11 @@ def test_parts_add_up_to_all_parameters(name):
 
 def test_the_table_says_what_a_shape_is():
     found = find_model("explained_vit_patch20_60x100")
-    text = format_model_summary(found, {"model": "explained_vit_patch20_60x100", **summarize_model(found)})
+    text = format_model_summary(found, summarize_model(found), "explained_vit_patch20_60x100 (name)")
     assert "20 x 20 pixels, 3 rows x 5 columns" in text
     assert "16 (the class token and 15 patches), 768 numbers each" in text
     assert "and 12,288 fixed numbers" in text
+    assert "  encoder.blocks   [B, 16, 768]  " in text and "  head             [B, 1]        " in text
 
 
 def test_figures_show_what_the_model_sees():

@@ -143,7 +143,7 @@ class Inspect(Command):
         from ...explain import trace
         from ...services.model_summary import format_model_summary, format_provenance
 
-        print(format_model_summary(model_info, facts))
+        print(format_model_summary(model_info, facts, f"{self.model} ({model_info.kind})"))
         if "provenance" in facts:
             print("\n" + "\n".join(format_provenance(model_info)))
         if "tensors" in facts and model_info.audit is not None:
