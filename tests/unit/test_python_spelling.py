@@ -159,7 +159,11 @@ MISTAKES = {
     "no file of a set": (fit("cifar10", data_root="."), "--data-root .", "data_root=|--data-root"),
     "task of another source": (fit(task="regression"), "--task regression", 'task="regression"|--task regression'),
     "several columns": (fit("two.csv"), "", 'settings={"data.targets": "fruit"}|--data.targets fruit'),
-    "thousands or decimals": (fit("commas.csv"), "", 'settings={"data.decimal": "point"}|--data.decimal point'),
+    "thousands or decimals": (
+        fit("commas.csv", task="regression"),
+        "--task regression",
+        'settings={"data.decimal": "point"}|--data.decimal point',
+    ),
     "a class or unknown": (fit("unknown.csv"), "", 'settings={"data.uncertain": "ignore"}|--data.uncertain ignore'),
     "no column of labels": (fit("none.csv"), "", 'settings={"data.targets": COLUMN}|--data.targets COLUMN'),
 }
