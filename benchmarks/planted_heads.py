@@ -130,7 +130,7 @@ def locate_maps(predictor: Predictor, planted: Source) -> tuple[str, Localizatio
 
 def train_accuracy(predictor: Predictor, given: LabelledImages) -> float:
     """Share of the pictures learnt from whose label, true or dealt out, is answered."""
-    said = predictor.predict([given.source.images[row] for row in given.rows.tolist()]).labels
+    said = predictor.predict([given.source.images[row] for row in given.rows.tolist()]).indices
     return float((said == given.source.targets[given.rows]).mean())
 
 

@@ -41,7 +41,7 @@ def main() -> None:
     held = load_held_out(options.runs[0], "test")
     pictures = [held.source.images[row] for row in held.rows[:PICTURES].tolist()]
     predictors = [Predictor.open(run) for run in options.runs]
-    answers = predictors[0].predict(pictures).labels.tolist()
+    answers = predictors[0].predict(pictures).indices.tolist()
     print(f"{'method':11} rank correlation between {len(options.runs)} runs, {len(pictures)} pictures")
     for method in options.methods.split(","):
         ranked = [ranks(predictor, pictures, method, answers) for predictor in predictors]

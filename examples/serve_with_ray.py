@@ -50,7 +50,7 @@ def rows_of(predictor: Predictor, pictures: list[bytes]) -> list[dict[str, objec
 
 def main() -> None:
     """Serve until somebody stops it."""
-    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("model", help="a run folder, a bundle, or hf:OWNER/NAME")
     words.add_argument("--port", type=int, default=8000)
     words.add_argument("--replicas", type=int, default=1)

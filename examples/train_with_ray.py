@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
 
-def work(arguments: dict[str, object]) -> None:
+def work(arguments: dict[str, Any]) -> None:
     """What each worker does: the first one shows, measures and writes."""
     import vitrail
 
@@ -28,7 +29,7 @@ def work(arguments: dict[str, object]) -> None:
 
 def main() -> None:
     """Train with so many workers, each on a GPU of its own if that is wished."""
-    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("source", help="a folder, a table or a name that vitrail.fit knows")
     words.add_argument("--out", type=Path, required=True, help="the run folder, where all workers see it")
     words.add_argument("--workers", type=int, default=2)

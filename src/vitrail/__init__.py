@@ -1,6 +1,16 @@
-"""Vitrail: the best plain Vision Transformer for your pictures, with one command or one line of Python.
+"""Plain Vision Transformers: created or loaded, trained on your images, measured, explained and exported.
 
-The names below are imported when they are first used, so that `import vitrail` costs nothing and imports no torch.
+    import vitrail
+
+    model = vitrail.create("vit_small_patch16_224", outputs=10)  # a ViT: float32 [B, 3, 224, 224] -> logits [B, 10]
+    vitrail.load("dinov2_small/").features(images, ["pooled"])   # published weights: {"pooled": float32 [B, D]}
+    run = vitrail.fit("flowers/", minutes=10)                    # a folder per class: plan, training, test, report
+    run.predict("new_pictures/").write("new.csv")                # or .labels, .probabilities, .to_pandas()
+    run.export("onnx")                                           # also evaluate, explain, embed, publish, resume
+
+`vitrail.open("runs/first")` opens a run of an earlier day. ViTClassifier, ViTMultiLabel and ViTRegressor do the same
+for scikit-learn. A wrong argument, image or file raises an exception of `vitrail.errors`, whose message says what was
+expected, what came and what to do. Each name is imported when it is first used: `import vitrail` imports no torch.
 """
 
 from __future__ import annotations
@@ -12,11 +22,15 @@ from .openmp import set_short_spin as _wait_briefly
 if TYPE_CHECKING:
     from .api import ImageSpec, Model, Run, ViT, ViTConfig, create, fit, load, open, save  # noqa: A004 - `vitrail.open` is meant to read like the built-in
     from .estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
+    from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
 
 __version__ = "0.1.0"
 __all__ = [
     "ImageSpec",
     "Model",
+    "ClassificationPredictions",
+    "MultilabelPredictions",
+    "RegressionPredictions",
     "Run",
     "ViT",
     "ViTClassifier",
@@ -35,7 +49,7 @@ _wait_briefly()  # before torch is imported, which may be anywhere below
 
 
 def __getattr__(name: str) -> object:
-    """The public name itself, from api.py, or from the estimators, which import scikit-learn."""
+    """The public name itself, from api.py, the results, or the estimators, which import scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
     if name in ("ViTClassifier", "ViTMultiLabel", "ViTRegressor"):
@@ -45,6 +59,14 @@ def __getattr__(name: str) -> object:
             "ViTClassifier": estimators.ViTClassifier,
             "ViTMultiLabel": estimators.ViTMultiLabel,
             "ViTRegressor": estimators.ViTRegressor,
+        }[name]
+    if name.endswith("Predictions"):
+        from .evaluate import predictions
+
+        return {
+            "ClassificationPredictions": predictions.ClassificationPredictions,
+            "MultilabelPredictions": predictions.MultilabelPredictions,
+            "RegressionPredictions": predictions.RegressionPredictions,
         }[name]
     from . import api
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from . import config
 from .caller_state import isolate
 from .config.keywords import explain_keywords
 from .data.open import is_in_memory
@@ -104,7 +105,7 @@ def fit(
         exclude=_to_path(exclude),
         folds=folds,
         pretrain=pretrain,
-        changes=custom_functions.plan_overrides | {k: _to_setting_text(v) for k, v in (settings or {}).items()},
+        changes=custom_functions.plan_overrides | config.to_texts(settings),
     )
     request, runtime_settings = train_arguments.build_train_request(arguments)
     all_folds = train_arguments.should_train_all_folds(arguments, request)
@@ -131,8 +132,3 @@ def open(run: str | Path, precision: str = "float32") -> Run:  # noqa: A001 - me
 
 def _to_path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
-
-
-def _to_setting_text(value: object) -> str:
-    """A setting's value as written on the command line."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -305,7 +305,7 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
 
     def predict(self, X: Any) -> Int64[np.ndarray, "n K"]:
         """1 for each predicted label, by the run's thresholds."""
-        return self._predict_images(X, MultilabelPredictions).labels.astype(np.int64)
+        return self._predict_images(X, MultilabelPredictions).indicators.astype(np.int64)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """The calibrated probability of each label."""
@@ -371,10 +371,8 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
         """The predicted class of each image, by the run's threshold if it has one."""
-        indices = self._predict_images(
-            X, ClassificationPredictions
-        ).labels  # first: it checks that the estimator is fitted
-        return np.asarray(self.classes_[indices])
+        predictions = self._predict_images(X, ClassificationPredictions)  # first: checks that the estimator is fitted
+        return np.asarray(self.classes_[predictions.indices])
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """The run's calibrated probabilities, in the order of `classes_`."""

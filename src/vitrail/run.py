@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, overload
 
+from . import config
 from .caller_state import isolate
+from .config.keywords import spell_errors_of_class
+from .data.source import Task, parse_task
 from .errors import UsageError
 from .evaluate.compare import Comparison
 from .evaluate.decisions import add_prediction_sets
 from .evaluate.label_errors import LabelErrorReport
 from .evaluate.ood import OodComparison
-from .evaluate.predictions import TaskPredictions
+from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
 from .evaluate.robustness import RobustnessReport
 from .evaluate.shortcut_reliance import ShortcutReport
 from .evaluate.subgroups import SubgroupReport
+from .evaluate.tables import PredictionTable
 from .evaluate.task_metrics import TaskMetrics
 from .export.quantize import ExportPrecision
+from .files.hub import PUSH_PREFIX
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
 from .runtime import parse_precision
@@ -33,7 +39,11 @@ from .train.plan import Plan
 from .train.resume import Extension
 from .train.run_folder import RunFolder
 
+ImagesArgument = str | Path | Iterable[object]
+"""A folder, or several images."""
 
+
+@spell_errors_of_class
 class Run:
     """A trained run: its folder, its plan and its model.
 
@@ -103,24 +113,58 @@ class Run:
         evaluation.warn_of(predictor.precision_notes if self.precision == "float32" else ())
         return predictor
 
+    @overload
+    def predict(
+        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, *, task: Literal["classification"]
+    ) -> ClassificationPredictions: ...
+    @overload
+    def predict(
+        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, *, task: Literal["multilabel"]
+    ) -> MultilabelPredictions: ...
+    @overload
+    def predict(
+        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, *, task: Literal["regression"]
+    ) -> RegressionPredictions: ...
+    @overload
+    def predict(
+        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, task: None = None
+    ) -> PredictionTable: ...
     @isolate
-    def predict(self, images: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
+    def predict(
+        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, task: Task | None = None
+    ) -> PredictionTable:
         """One row of predictions per image, in order.
 
+        `.labels` are names, `.indices` their places in `.classes`, `.probabilities` float32 [n, K]; of a regression
+        `.values` [n, K] and `.columns`. `.abstained` is bool [n], `.to_pandas()` a DataFrame, iteration gives typed
+        rows, and `.write(path)` a CSV, JSON lines or Parquet file.
+
         Args:
-            images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow images.
+            images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow images; an array
+                [n, H, W, C]; or one folder, which is searched to the bottom, in natural order.
+            skip_bad: leave out images that cannot be read, and name them in `.skipped`.
             sets: add conformal prediction sets, or intervals of numbers, with coverage 1 - `decisions.conformal_alpha`.
+            task: the run's task, "classification", "multilabel" or "regression": type checkers then know which of the
+                results comes back, and another task of the run is an error.
 
         Raises:
-            DataError: an image that cannot be read, unless `skip_bad` skips those and names them in `skipped`.
-            UsageError: prediction sets of a model without conformal calibration.
+            DataError: an image that cannot be read, unless `skip_bad` is set.
+            UsageError: prediction sets of a model without conformal calibration, or a run of another task.
         """
         parsed = parse_images(images)  # before the model is opened, which takes a while
+        if task is not None and parse_task(task) != self.predictor.task:
+            raise UsageError(f"{self.path} predicts task={self.predictor.task!r}. Got task={task!r}.")
         predictions = self.predictor.predict(parsed, skip_bad=skip_bad)
         return add_prediction_sets(predictions, self.predictor.decisions) if sets else predictions
 
     @isolate
-    def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> TaskMetrics:
+    def evaluate(
+        self,
+        source: object | None = None,
+        split: str | None = None,
+        skip_bad: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> TaskMetrics:
         """Metrics with confidence intervals on the held-out images, or on another source of the same classes.
 
         Issues a UserWarning for each note of the command, such as images of a source that the run was trained on.
@@ -128,11 +172,13 @@ class Run:
         Args:
             source: as `fit`; None is the training source.
             split: train, val, test or all; None takes test, or val without a test split.
+            skip_bad: leave out images that cannot be read.
+            settings: how `source` is read, such as {"data.targets": "finding"}; fields of [data] in a plan.
 
         Raises:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
         """
-        return self._evaluate_predictions(source, split, skip_bad)[1].metrics
+        return self._evaluate_predictions(source, split, skip_bad, settings)[1].metrics
 
     @isolate
     def slices(
@@ -141,6 +187,7 @@ class Run:
         source: object | None = None,
         split: str | None = None,
         skip_bad: bool = False,
+        settings: Mapping[str, object] | None = None,
     ) -> SubgroupReport:
         """The main metric for every value of metadata columns, as `vitrail evaluate --by`.
 
@@ -150,19 +197,23 @@ class Run:
         Raises:
             UsageError: a column that the source does not have.
         """
-        labelled, measured = self._evaluate_predictions(source, split, skip_bad)
+        labelled, measured = self._evaluate_predictions(source, split, skip_bad, settings)
         return evaluation.evaluate_subgroups(labelled, measured.predictions, by)
 
     @isolate
     def shortcuts(
-        self, source: object | None = None, split: str | None = None, skip_bad: bool = False
+        self,
+        source: object | None = None,
+        split: str | None = None,
+        skip_bad: bool = False,
+        settings: Mapping[str, object] | None = None,
     ) -> ShortcutReport:
         """Shortcut test: accuracy from the border alone and from the centre alone, as `vitrail evaluate --shortcuts`.
 
         Args:
-            source, split, skip_bad: as `evaluate`.
+            source, split, skip_bad, settings: as `evaluate`.
         """
-        labelled = self._select_images_and_warn(source, split)
+        labelled = self._select_images_and_warn(source, split, settings)
         predictions = evaluation.predict_labelled(self.predictor, labelled, skip_bad)
         return evaluation.measure_shortcuts(self.predictor, labelled, predictions, skip_bad)
 
@@ -174,6 +225,7 @@ class Run:
         split: str | None = None,
         most: int = diagnostics.DEFAULT_NUM_IMAGES,
         skip_bad: bool = False,
+        settings: Mapping[str, object] | None = None,
     ) -> RobustnessReport:
         """The main metric on corrupted images, as `vitrail evaluate --corruptions`.
 
@@ -182,19 +234,23 @@ class Run:
             most: most images to corrupt. The others are as in `evaluate`.
         """
         return diagnostics.evaluate_corruptions(
-            self.predictor, self._select_images_and_warn(source, split), suite, most, skip_bad
+            self.predictor, self._select_images_and_warn(source, split, settings), suite, most, skip_bad
         ).robustness
 
     @isolate
     def suspects(
-        self, source: object | None = None, split: str = evaluation.ALL_IMAGES, skip_bad: bool = False
+        self,
+        source: object | None = None,
+        split: str = evaluation.ALL_IMAGES,
+        skip_bad: bool = False,
+        settings: Mapping[str, object] | None = None,
     ) -> LabelErrorReport:
         """Likely label errors, as `vitrail evaluate --suspects`; `write_csv` saves the list.
 
         Args:
-            source, split, skip_bad: as `evaluate`, but for all images by default.
+            source, split, skip_bad, settings: as `evaluate`, but for all images by default.
         """
-        labelled = diagnostics.keep_split_images(self.path, self._select_images(source, split))
+        labelled = diagnostics.keep_split_images(self.path, self._select_images(source, split, settings))
         return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)
 
     @isolate
@@ -209,41 +265,54 @@ class Run:
         return diagnostics.evaluate_ood(self.predictor, own, diagnostics.load_ood_source(other), skip_bad)
 
     def _evaluate_predictions(
-        self, source: object | None, split: str | None, skip_bad: bool
+        self, source: object | None, split: str | None, skip_bad: bool, settings: Mapping[str, object] | None
     ) -> tuple[evaluation.LabelledImages, evaluation.EvaluationResult]:
-        if source is None and cross_validation.is_folds_folder(self.path):
+        if source is None and settings is None and cross_validation.is_folds_folder(self.path):
             labelled, measured = evaluation.evaluate_out_of_fold(self.path, split, self._trained_on)
             return evaluation.warn_of_notes(labelled), measured
-        labelled = self._select_images_and_warn(source, split)
+        labelled = self._select_images_and_warn(source, split, settings)
         return labelled, evaluation.evaluate_model(self.predictor, labelled, skip_bad)
 
-    def _select_images(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
+    def _select_images(
+        self, source: object | None, split: str | None, settings: Mapping[str, object] | None = None
+    ) -> evaluation.LabelledImages:
         if source is None:
+            if settings:
+                raise UsageError("settings say how another source is read. Give one as source, or leave them out.")
             return evaluation.load_held_out(self.path, split, self._trained_on)
-        settings = evaluation.build_source_settings(self.path, source, {}, task=self.predictor.task)
-        return evaluation.load_other_source(source, split, settings)
+        texts = config.to_texts(settings)
+        chosen = evaluation.build_source_settings(self.path, source, texts, task=self.predictor.task)
+        return evaluation.load_other_source(source, split, chosen)
 
-    def _select_images_and_warn(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
-        labelled = self._select_images(source, split)
+    def _select_images_and_warn(
+        self, source: object | None, split: str | None, settings: Mapping[str, object] | None
+    ) -> evaluation.LabelledImages:
+        labelled = self._select_images(source, split, settings)
         return evaluation.warn_of_notes(
             labelled if source is None else evaluation.note_seen_images(self.path, labelled)
         )
 
     @isolate
-    def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
+    def compare(
+        self,
+        other: Run | str | Path,
+        source: object | None = None,
+        split: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Comparison:
         """Compare both models on the same images, with a p-value for each metric, as `vitrail evaluate --against`.
 
         Training images of either run are left out if its data is the same; `notes` say so.
 
         Args:
             other: a run, or any model with class names.
-            source, split: as `evaluate`.
+            source, split, settings: as `evaluate`.
 
         Raises:
             DataError: the models have different tasks or class names, or the other was trained on all the images.
         """
         path = other.path if isinstance(other, Run) else Path(other)
-        labelled = self._select_images(source, split)
+        labelled = self._select_images(source, split, settings)
         for model in (path,) if source is None else (self.path, path):
             labelled = evaluation.drop_seen_images(model, labelled)
         against = open_predictor(path, precision=self.precision)
@@ -350,33 +419,53 @@ class Run:
         precision: ExportPrecision = "float32",
         calibrate: str | Path | None = None,
         force: bool = False,
-        layout: str | None = None,
-        private: bool = False,
-        dry_run: bool = False,
-    ) -> Path | PublishedModel:
-        """Export the model for other programs, verified against the run before it is kept; or push it to the Hub.
+    ) -> Path:
+        """Export the model for other programs, verified against the run before it is kept; returns the written path.
 
         Args:
-            to: onnx or pt2; timm, transformers, torchvision, google-npz, bundle; or "hub:OWNER/NAME", which returns a
-                `PublishedModel`.
+            to: onnx or pt2; timm, transformers, torchvision, google-npz, bundle.
             out: the file or folder to write; by default in the run's `exports/`.
             resize, precision, calibrate, force: for onnx and pt2 files, as the flags of `vitrail export`.
-            layout, private, dry_run: for the Hub only, likewise.
 
         Raises:
             UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
             DamagedFileError: the written model's predictions differ; nothing is kept.
-            ResourceError: the Hub cannot be reached.
         """
-        path = None if out is None else Path(out)
         if publishing.is_hub_target(to):
-            return publishing.publish_model(str(self.path), to, layout, private, dry_run, path)
-        publishing.reject_hub_options(to, layout, private, dry_run)
+            name = to.removeprefix(PUSH_PREFIX)
+            raise UsageError(f"export writes a file or a folder. To send one to the Hub, call publish({name!r}).")
         options = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
+        path = None if out is None else Path(out)
         return exporting.export_model(str(self.path), to, path, options, self._trained_on).path
 
     @isolate
-    def embed(self, images: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
+    def publish(
+        self,
+        name: str,
+        layout: str | None = None,
+        private: bool = False,
+        dry_run: bool = False,
+        out: str | Path | None = None,
+    ) -> PublishedModel:
+        """Push the model to the Hugging Face Hub with a card, as `vitrail export --to hub:OWNER/NAME`.
+
+        Args:
+            name: OWNER/NAME.
+            layout: "native" (a bundle, the default), "timm" or "transformers".
+            private: create a private repository.
+            dry_run: send nothing; `.files` and `.card` of the result show what would be sent.
+            out: a folder to keep a copy of the files.
+
+        Raises:
+            UsageError: no such name or layout, `out` exists, or the layout cannot express a part of the model (named).
+            DamagedFileError: the written model's predictions differ; nothing is sent.
+            ResourceError: the Hub cannot be reached.
+        """
+        to, path = PUSH_PREFIX + name.removeprefix(PUSH_PREFIX), None if out is None else Path(out)
+        return publishing.publish_model(str(self.path), to, layout, private, dry_run, path)
+
+    @isolate
+    def embed(self, images: ImagesArgument, features: str = "pooled", skip_bad: bool = False) -> Embeddings:
         """Feature vectors of images; `nearest` finds the most similar ones.
 
         Args:

@@ -75,7 +75,7 @@ PYTHON_CHANGES = (
     (r"\(\"a\.png\", \"cat\"\), \(\"b\.png\", \"dog\"\), \.\.\.", "*pairs"),
     (r"minutes=5|steps=500|epochs=20", "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch_size': 4}"),
     (r'.*"hf:.*', ""),
-    (r'open\("runs/flowers"\)\.export', 'open("runs/large").export'),
+    (r'open\("runs/flowers"\)\.publish', 'open("runs/large").publish'),
     (r'Path\("runs/planted"\)', 'Path("runs/cells")'),
 )
 

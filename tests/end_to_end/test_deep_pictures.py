@@ -157,6 +157,6 @@ def test_a_12_bit_film_whose_white_is_zero_is_learnt_from_its_file_to_its_answer
     assert "bit_depth = 16" in plan
     run = vitrail.open(tmp_path / "run")
     answers = run.predict([str(path) for path in paths[:50]])
-    assert np.mean(answers.labels == np.arange(50) % 2) >= 0.95
+    assert np.mean(answers.indices == np.arange(50) % 2) >= 0.95
     values = [np.rint(film).astype(np.uint16) for film in stripes(2000, amplitude=80, noise=30)[:50]]
     np.testing.assert_allclose(run.predict(values).probabilities, answers.probabilities, atol=1e-5)

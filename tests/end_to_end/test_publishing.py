@@ -89,7 +89,7 @@ def test_a_dry_run_shows_the_files_and_the_card_and_sends_nothing(vitrail, run_f
 
 def test_what_is_kept_of_a_native_dry_run_is_a_bundle_that_answers(run_folder, flowers, tmp_path):
     run = package.open(run_folder)
-    shown = run.export("hub:me/flowers", tmp_path / "kept", dry_run=True)
+    shown = run.publish("me/flowers", dry_run=True, out=tmp_path / "kept")
     assert (shown.page, shown.commit) == ("", "") and sum(shown.files.values()) > 50_000
     picture = flowers / "disc" / "0.png"
     again = package.open(run_folder).predict([picture]).probabilities

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import vitrail as package
-from vitrail.errors import UsageError
+from vitrail.errors import DataError, UsageError
 
 SETTINGS = {"recipe.batch_size": 4, "data.val_fraction": 0.2, "compute.threads": 1}
 TINY = (
@@ -45,6 +45,19 @@ def test_figures_slices_and_shortcuts_are_those_of_the_command_line(vitrail, run
     assert run.shortcuts(beds).to_json() == both["shortcuts"]
     with pytest.raises(UsageError, match="no further column 'ward'"):
         run.slices("ward", beds)
+
+
+def test_settings_say_how_another_source_is_read(run_folder, beds):
+    run, own = package.open(run_folder), beds.with_name("own.csv")
+    own.write_text(beds.read_text().replace("path,label,bed", "path,fruit,shop"))
+    with pytest.raises(DataError, match=r'has 2 columns that may be learnt.*settings=\{"data\.targets": "fruit"\}'):
+        run.evaluate(own)
+    with pytest.warns(UserWarning, match="has learnt from"):
+        assert run.evaluate(own, settings={"data.targets": "fruit"}) == run.evaluate(beds)
+    with pytest.raises(UsageError, match=r'for reading its pictures: .*\. Got settings=\{"recipe\.lr": \.\.\.\}'):
+        run.evaluate(own, settings={"recipe.lr": 1})
+    with pytest.raises(UsageError, match=r"say how another source is read\. Give one as source, or leave them out"):
+        run.evaluate(settings={"data.targets": "fruit"})
 
 
 def test_what_the_command_line_notes_python_warns_of(vitrail, run_folder, flowers):

@@ -149,7 +149,7 @@ def test_tensors_are_answered_by_the_open_inference_protocol(server, model, same
     assert [out["name"] for out in said["outputs"]] == [out["name"] for out in facts["outputs"]]
     expected = Predictor.open(model).predict(list(images))
     np.testing.assert_allclose(found["probabilities"], expected.probabilities, atol=1e-4)
-    np.testing.assert_array_equal(found["decisions"], expected.labels)
+    np.testing.assert_array_equal(found["decisions"], expected.indices)
     only = {"inputs": [one], "outputs": [{"name": "decisions"}]}
     assert [out["name"] for out in server.ask("/v2/models/tiny/infer", json.dumps(only).encode()).json["outputs"]] == [
         "decisions"

@@ -45,7 +45,7 @@ def test_logits_are_equal_on_pictures_of_the_models_size(run, opened_elsewhere):
 def test_with_its_own_resizing_the_answers_are_the_same(run, opened_elsewhere, tmp_path):
     """Two libraries resize to within a grey level or two, so that only pictures between two classes may differ."""
     pictures = drawn(60, size=None)
-    ours = run.predict(pictures).labels
+    ours = run.predict(pictures).indices
     theirs = opened_elsewhere.logits([Image.fromarray(picture) for picture in pictures]).argmax(-1)
     assert (ours == theirs).mean() >= 0.98
 

@@ -12,20 +12,16 @@ import torch
 import vitrail
 from vitrail.checkpoints import bundle
 from vitrail.data.source import Source
-from vitrail.errors import DamagedFileError, UsageError
+from vitrail.errors import DamagedFileError, DataError, UsageError
+from vitrail.services.prediction import parse_images
 from vitrail.spec import ImageSpec
 
 
 def test_the_public_names_are_these():
     estimators = ["ViTClassifier", "ViTMultiLabel", "ViTRegressor"]
-    assert sorted(vitrail.__all__) == sorted(
-        [
-            *estimators,
-            "__version__",
-            *("ImageSpec", "Model", "ViT", "ViTConfig", "create", "load", "save"),
-            *("Run", "fit", "open"),
-        ]
-    )
+    results = ["ClassificationPredictions", "MultilabelPredictions", "RegressionPredictions"]
+    models = ["ImageSpec", "Model", "ViT", "ViTConfig", "create", "load", "save"]
+    assert sorted(vitrail.__all__) == sorted([*results, *estimators, *models, "Run", "__version__", "fit", "open"])
     assert dir(vitrail) == vitrail.__all__
 
 
@@ -35,7 +31,7 @@ def test_the_version_is_that_of_the_package():
 
 
 def test_another_name_is_refused_with_the_known_ones():
-    with pytest.raises(AttributeError, match=r"vitrail has no 'trian'\. It has Run, ViTClassifier, .* create"):
+    with pytest.raises(AttributeError, match=r"vitrail has no 'trian'\. It has Class.*, Run, ViTClassifier, .* create"):
         vitrail.trian  # noqa: B018
 
 
@@ -119,6 +115,10 @@ def test_an_object_is_fitted_and_measured_by_the_program_that_has_it(tmp_path):
     assert (run.evaluate().n, run.evaluate(split="val").n) == (4, 2)
     with pytest.warns(UserWarning, match=r"has learnt from 14 of these 20 pictures with their answers"):
         assert run.evaluate(source).n == 20
+    named = run.predict(noise[:3], task="classification")
+    assert named.labels == tuple("ab"[k] for k in named.indices) and named.labels == run.predict(noise[:3]).labels
+    with pytest.raises(UsageError, match=r"run predicts task='classification'\. Got task='regression'\."):
+        run.predict(noise[:3], task="regression")
     assert run.resume(quiet=True).path == run.path
     other = vitrail.open(run.path)
     with pytest.raises(UsageError, match=r"objects that a Python program held in memory"):
@@ -137,6 +137,18 @@ def test_predicting_wants_a_list(monkeypatch, tmp_path):
     monkeypatch.setattr(vitrail.Run, "__init__", lambda self, path: setattr(self, "path", path))
     with pytest.raises(UsageError, match=r"predict takes a list of pictures\. Got 'a\.png'; write \['a\.png'\]"):
         vitrail.Run(tmp_path).predict("a.png")
+
+
+def test_a_folder_is_its_pictures_in_natural_order(tmp_path):
+    for name in ("10.png", "b/9.png", "2.png", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert parse_images(tmp_path) == parse_images(str(tmp_path))
+    assert [path.relative_to(tmp_path).as_posix() for path in parse_images(tmp_path)] == ["2.png", "10.png", "b/9.png"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match=r"The folder .* must hold pictures"):
+        parse_images(empty)
 
 
 def test_arrays_are_pictures_too(kept):

@@ -92,7 +92,7 @@ def test_a_difference_of_values_is_said():
         config.override(Plan(), {"recipe.epochs": "3"})
     assert str(caught.value) == (
         "the command line: there is no setting recipe.epochs. It is called recipe.steps here (optimiser steps; "
-        "--epochs and epochs= of a new training count epochs)."
+        "the argument epochs of a new training counts epochs)."
     )
 
 

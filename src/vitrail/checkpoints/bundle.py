@@ -6,6 +6,7 @@ Also here: ensembles (a folder of several bundles) and how a MODEL argument is r
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -352,5 +353,6 @@ def find_bundle(path: Path) -> Path | None:
         if is_bundle(folder):
             return folder
     if (path / "plan.toml").is_file():
-        raise UsageError(f"The run {path} has no model yet. Finish it with: vitrail train --resume {path}")
+        again = f"vitrail train --resume {shlex.quote(str(path))}"
+        raise UsageError(f"The run {path} has no model yet. Finish it with: {again}")
     return None

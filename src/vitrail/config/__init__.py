@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .reader import BELOW_MAX_NUMBER, FINITE, MAX_NUMBER, override, parse_some, read, read_some, read_toml
 from .schema import REQUIRED, Field, describe
-from .writer import flatten, read_reasons, to_toml, write
+from .writer import flatten, read_reasons, to_texts, to_toml, write
 
 __all__ = [
     "BELOW_MAX_NUMBER",
@@ -27,6 +27,7 @@ __all__ = [
     "read_reasons",
     "read_some",
     "read_toml",
+    "to_texts",
     "to_toml",
     "write",
 ]

@@ -1,4 +1,4 @@
-"""Unknown Python keywords: the TypeError says what the setting is called here, or which name is near."""
+"""Errors of the Python interface: unknown keywords are explained, and messages name arguments instead of flags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from ..errors import VitrailError
 from .library_names import explain_library_name
+from .python_spelling import to_python
 from .schema import describe, suggest_name
 
 P = ParamSpec("P")
@@ -18,7 +20,9 @@ ClassT = TypeVar("ClassT")
 def explain_keywords(
     settings: type[Any] | None = None, fields: type[Any] | None = None, hints: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
-    """Decorate a function so that the TypeError for an unknown keyword explains it.
+    """Decorate a function of the Python interface so that its errors speak of its arguments.
+
+    The TypeError for an unknown keyword says what it is called here; other messages are those of `to_python`.
 
     Args:
         settings: the class whose fields the function's argument `settings` takes by their dotted names.
@@ -26,29 +30,59 @@ def explain_keywords(
         hints: keywords of other libraries that are no setting here, and the sentence that says what is.
     """
 
-    def decorate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
-        own = inspect.signature(function).parameters.values()
-        parameters = [parameter.name for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-        parameters += [] if fields is None else [field.name for field in describe(fields)]
+    return lambda function: _check_keywords(spell_errors(function), settings, fields, hints)
 
-        @functools.wraps(function)
-        def call_with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> ResultT:
-            for name in kwargs:
-                if name not in parameters:
-                    known = _explain_keyword(name, parameters, settings)
-                    hint = f" {hints[name]}" if hints and name in hints else known
-                    raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}.{hint}")
+
+def spell_errors(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
+    """Decorate a function of the Python interface so that its errors name arguments instead of flags."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> ResultT:
+        try:
             return function(*args, **kwargs)
+        except VitrailError as error:
+            error.args = tuple(to_python(each) if isinstance(each, str) else each for each in error.args)
+            raise
 
-        return call_with_known_keywords
+    return call
 
-    return decorate
+
+def spell_errors_of_class(cls: type[ClassT]) -> type[ClassT]:
+    """Decorate a class in the same way: its construction, its public methods and its cached properties."""
+    for name, member in list(vars(cls).items()):
+        if isinstance(member, functools.cached_property):
+            member.func = spell_errors(member.func)
+        elif inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, spell_errors(member))
+    return cls
 
 
 def explain_class_keywords(cls: type[ClassT]) -> type[ClassT]:
-    """Decorate a class in the same way: its construction explains unknown keywords."""
-    setattr(cls, "__init__", explain_keywords()(cls.__init__))  # noqa: B010 - mypy refuses a plain assignment
+    """Decorate a class so that its construction explains unknown keywords."""
+    setattr(cls, "__init__", _check_keywords(cls.__init__))  # noqa: B010 - mypy refuses a plain assignment
     return cls
+
+
+def _check_keywords(
+    function: Callable[P, ResultT],
+    settings: type[Any] | None = None,
+    fields: type[Any] | None = None,
+    hints: Mapping[str, str] | None = None,
+) -> Callable[P, ResultT]:
+    own = inspect.signature(function).parameters.values()
+    parameters = [parameter.name for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters += [] if fields is None else [field.name for field in describe(fields)]
+
+    @functools.wraps(function)
+    def call_with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> ResultT:
+        for name in kwargs:
+            if name not in parameters:
+                known = _explain_keyword(name, parameters, settings)
+                hint = f" {hints[name]}" if hints and name in hints else known
+                raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}.{hint}")
+        return function(*args, **kwargs)
+
+    return call_with_known_keywords
 
 
 def _explain_keyword(name: str, parameters: list[str], settings: type[Any] | None) -> str:

@@ -17,7 +17,7 @@ class OurName(NamedTuple):
     """Flag and Python keyword of the same meaning, which is suggested first where there is one."""
 
 
-_STEPS = OurName("recipe.steps", "optimiser steps; --epochs and epochs= of a new training count epochs", "epochs")
+_STEPS = OurName("recipe.steps", "optimiser steps; the argument epochs of a new training counts epochs", "epochs")
 _BATCH = OurName("recipe.batch_size", "images per step of all processes together")
 _WARMUP = OurName("recipe.warmup", "a fraction of the steps")
 _PRECISION = OurName("compute.precision", '"float32", "bfloat16" or "float16"')

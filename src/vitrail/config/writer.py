@@ -30,6 +30,14 @@ def flatten(settings: Any) -> dict[str, Any]:
     return dict(_iter_flat(write(settings), ""))
 
 
+def to_texts(settings: Mapping[str, object] | None) -> dict[str, str]:
+    """Values by dotted name as the texts that `override` parses: a list with commas."""
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in (settings or {}).items()
+    }
+
+
 def to_toml(settings: Any, reasons: Mapping[str, str]) -> str:
     """Settings as TOML; the reason of a dotted name becomes a comment at the end of its line.
 

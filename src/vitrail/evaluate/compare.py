@@ -167,7 +167,7 @@ def _per_image_metrics(
         and first.targets is not None
     ):
         known, targets = first.targets != UNKNOWN_CLASS, np.maximum(first.targets, 0)
-        yield "accuracy", True, [one.labels == targets for one in (first, second)], known
+        yield "accuracy", True, [one.indices == targets for one in (first, second)], known
         chances = [one.probabilities[np.arange(len(first)), targets] for one in (first, second)]
         yield "log loss", False, [-np.log(np.maximum(one, MIN_PROBABILITY)) for one in chances], known
     if isinstance(first, MultilabelPredictions) and isinstance(second, MultilabelPredictions):

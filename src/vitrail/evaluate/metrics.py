@@ -186,7 +186,7 @@ def compute_classification_metrics(
     groups = None if groups is None else groups[known]
     K = len(predictions.classes)
     top = None if K < 3 else 2 if K <= 10 else 5
-    table = _per_image_table(targets, predictions.labels[known], probabilities, top)
+    table = _per_image_table(targets, predictions.indices[known], probabilities, top)
     confusion = _confusion_matrix(table, K)
     values = _compute_statistics(table, K, ordered)
     spans = bootstrap_intervals(table, lambda rows: _compute_statistics(rows, K, ordered), seed, samples, groups=groups)

@@ -159,7 +159,7 @@ def compute_multilabel_metrics(
         raise no_targets_error(len(predictions), "label")
     require_finite(predictions.probabilities[known])
     known, targets = known[rows], predictions.targets[rows].astype(np.float64)
-    chances, predicted = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
+    chances, predicted = predictions.probabilities[rows].astype(np.float64), predictions.indicators[rows]
     groups = None if groups is None else groups[rows]
     labels = [
         RankedLabel.from_scores(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], predicted[:, k])

@@ -79,7 +79,7 @@ def compare_precisions(
         task, extent = "regression", np.ptp(expected, axis=0)
         differences = differences / np.where(extent > 0, extent, 1.0)
     elif isinstance(exact, MultilabelPredictions) and isinstance(fast, MultilabelPredictions):
-        task, crossed = "multilabel", int((exact.labels != fast.labels).sum())
+        task, crossed = "multilabel", int((exact.indicators != fast.indicators).sum())
     return PrecisionComparison(
         precision=precision,
         device=device,
@@ -129,9 +129,9 @@ def find_changed_labels(actual: TaskPredictions, expected: TaskPredictions) -> n
     """Bool [n]: images of `actual` with another class, or other labels, than in the first n rows of `expected`."""
     n = len(actual)
     if isinstance(actual, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
-        return np.asarray(actual.labels != expected.labels[:n])
+        return np.asarray(actual.indices != expected.indices[:n])
     if isinstance(actual, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
-        return np.asarray((actual.labels != expected.labels[:n]).any(1))
+        return np.asarray((actual.indicators != expected.indicators[:n]).any(1))
     return np.zeros(n, bool)
 
 

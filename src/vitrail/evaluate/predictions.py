@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from ..data.csv_injection import escape_cell, unescape_cell
 from ..data.source import Task
 from ..errors import DataError, UsageError
 from .tables import (
+    NO_LABELS,
     ColumnKind,
+    PredictionRow,
     PredictionTable,
     TypedColumn,
     escape_name,
@@ -42,9 +44,32 @@ SET_COLUMN = "set"
 """Column of the conformal set, if sets were requested."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
+class ClassificationRow(PredictionRow):
+    """The predicted class of one image."""
+
+    label: str
+    """Name of the predicted class."""
+    index: int
+    """Its place among the classes."""
+    probability: float
+    """Its probability."""
+    probabilities: dict[str, float]
+    """The probability of each class, by its name."""
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.abstain_reason or self.label} ({self.probability:.4f})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClassificationPredictions(PredictionTable):
-    """Predictions of one class for each of n images, with K probabilities."""
+    """Predictions of one class for each of n images.
+
+    `labels` are the n predicted names and `indices` (int64 [n]) their places in the K `classes`; `probabilities` are
+    float32 [n, K], `confidences` those of the predicted classes. A run's own threshold may choose another class than
+    the most probable one. `paths` and `ids` name the images, `abstained` (bool [n]) and `abstain_reasons` those without
+    an answer, `skipped` those that could not be read. `sets` are conformal sets, bool [n, K], if they were asked for.
+    """
 
     targets: np.ndarray | None
     """int64 [n], indices into `classes`, -1 where unknown; None when no target is known."""
@@ -66,16 +91,28 @@ class ClassificationPredictions(PredictionTable):
         object.__setattr__(self, "probabilities", self.probabilities.astype(np.float32, copy=False))
 
     @property
-    def labels(self) -> np.ndarray:
-        """int64 [n]: the predicted class."""
+    def indices(self) -> np.ndarray:
+        """int64 [n]: the predicted class, as its place in `classes`."""
         if self.predicted is not None:
             return self.predicted
         return self.probabilities.argmax(1) if len(self) else np.zeros(0, np.int64)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """n names: the predicted class."""
+        return tuple(self.classes[k] for k in self.indices.tolist())
+
+    @property
     def confidences(self) -> np.ndarray:
         """float32 [n]: the probability of the predicted class."""
-        return self.probabilities[np.arange(len(self)), self.labels]
+        return self.probabilities[np.arange(len(self)), self.indices]
+
+    def __iter__(self) -> Iterator[ClassificationRow]:
+        """One row per image, in order."""
+        chances, answers = self.probabilities.tolist(), zip(self.labels, self.indices.tolist(), strict=True)
+        for shared, (label, k), row in zip(self._row_fields(), answers, chances, strict=True):
+            named = dict(zip(self.classes, row, strict=True))
+            yield ClassificationRow(**shared, label=label, index=k, probability=row[k], probabilities=named)
 
     def column_names(self) -> list[str]:
         """Target, label, its probability, and that of every class; the set, if there are sets."""
@@ -86,7 +123,7 @@ class ClassificationPredictions(PredictionTable):
         """As in `PredictionTable`."""
         names, escaped = [escape_cell(name) for name in self.classes], [escape_name(name) for name in self.classes]
         sets = None if self.sets is None else self.sets.astype(float).tolist()
-        labels, confidences = self.labels.tolist(), self.confidences.tolist()
+        labels, confidences = self.indices.tolist(), self.confidences.tolist()
         targets = _targets_or_unknown(self)
         for i in range(len(self)):
             target = "" if targets[i] == UNKNOWN_CLASS else names[targets[i]]
@@ -99,7 +136,7 @@ class ClassificationPredictions(PredictionTable):
         targets = _targets_or_unknown(self).tolist()
         columns = {
             "target": TypedColumn("text", [None if k == UNKNOWN_CLASS else self.classes[k] for k in targets]),
-            "label": TypedColumn("text", [self.classes[k] for k in self.labels.tolist()]),
+            "label": TypedColumn("text", self.labels),
             "probability": TypedColumn("number", self.confidences),
             **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
@@ -162,9 +199,28 @@ LABEL_THRESHOLD = 0.5
 """Default threshold of label probabilities; soft targets count as positive from it on too."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
+class MultilabelRow(PredictionRow):
+    """The predicted labels of one image."""
+
+    labels: tuple[str, ...]
+    """Names of the predicted labels; none, one or several."""
+    probabilities: dict[str, float]
+    """The probability of each label, by its name."""
+
+    def __str__(self) -> str:
+        chosen = ", ".join(f"{name} ({self.probabilities[name]:.4f})" for name in self.labels)
+        return f"{self.id}: {self.abstain_reason or chosen or NO_LABELS}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MultilabelPredictions(PredictionTable):
-    """Predictions of any of K labels for each of n images; the `probability` column is that of the likeliest label."""
+    """Predictions of any of K labels for each of n images; the `probability` column is that of the likeliest label.
+
+    `labels` are the predicted names of each image, a tuple; `indices` their places in the K `classes`, and `indicators`
+    the same as bool [n, K]. `probabilities` are float32 [n, K], independent of each other. `paths`, `ids`, `abstained`
+    and `skipped` are as in `ClassificationPredictions`.
+    """
 
     targets: np.ndarray | None
     """float32 [n, K] in 0..1, NaN where unknown; None when no target is known."""
@@ -188,9 +244,24 @@ class MultilabelPredictions(PredictionTable):
             object.__setattr__(self, "targets", self.targets.astype(np.float32, copy=False))
 
     @property
-    def labels(self) -> np.ndarray:
+    def indicators(self) -> np.ndarray:
         """bool [n, K]: the predicted labels."""
         return self.probabilities >= LABEL_THRESHOLD if self.predicted is None else self.predicted
+
+    @property
+    def indices(self) -> tuple[np.ndarray, ...]:
+        """n times int64 [number of predicted labels]: their places in `classes`."""
+        return tuple(np.flatnonzero(row) for row in self.indicators)
+
+    @property
+    def labels(self) -> tuple[tuple[str, ...], ...]:
+        """n times the names of the predicted labels; none, one or several."""
+        return tuple(tuple(self.classes[k] for k in row.tolist()) for row in self.indices)
+
+    def __iter__(self) -> Iterator[MultilabelRow]:
+        """One row per image, in order."""
+        for shared, labels, row in zip(self._row_fields(), self.labels, self.probabilities.tolist(), strict=True):
+            yield MultilabelRow(**shared, labels=labels, probabilities=dict(zip(self.classes, row, strict=True)))
 
     @property
     def known_mask(self) -> np.ndarray:
@@ -204,7 +275,7 @@ class MultilabelPredictions(PredictionTable):
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
         names = [escape_name(name) for name in self.classes]
-        targets, labels = _targets_or_unknown(self).tolist(), self.labels.astype(float).tolist()
+        targets, labels = _targets_or_unknown(self).tolist(), self.indicators.astype(float).tolist()
         for target, label, row in zip(targets, labels, self.probabilities.tolist(), strict=True):
             words = [escape_cell(format_label_cell(each, names)) for each in (target, label)]
             yield [*words, format_float32(max(row)), *map(format_float32, row)]
@@ -216,10 +287,9 @@ class MultilabelPredictions(PredictionTable):
             shares = [None if share != share else share for share in row]
             is_known = any(share is not None for share in shares)
             targets.append(dict(zip(self.classes, shares, strict=True)) if is_known else None)
-        labels = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
         return {
             "target": TypedColumn(self.classes, targets),
-            "label": TypedColumn("names", labels),
+            "label": TypedColumn("names", [list(names) for names in self.labels]),
             "probability": TypedColumn("number", self.probabilities.max(1)),
             **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
@@ -254,9 +324,24 @@ EXPECTED_HEADER = "target_<column>...,value_<column>..."
 RANGE_ENDS = ("low", "high")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
+class RegressionRow(PredictionRow):
+    """The predicted numbers of one image."""
+
+    values: dict[str, float]
+    """The number of each column, by its name."""
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.abstain_reason or ', '.join(f'{k} {v:g}' for k, v in self.values.items())}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RegressionPredictions(PredictionTable):
-    """Predictions of K numbers for each of n images, in the user's units."""
+    """Predictions of K numbers for each of n images, in the user's units.
+
+    `values` are float32 [n, K] (float64 where that is too coarse), `columns` the K names, and `ranges` [n, K, 2] the
+    conformal intervals if they were asked for. `paths`, `ids` and `skipped` are as in `ClassificationPredictions`.
+    """
 
     targets: np.ndarray | None
     """float64 [n, K], NaN where unknown; None when no target is known."""
@@ -275,6 +360,19 @@ class RegressionPredictions(PredictionTable):
             object.__setattr__(self, "values", self.values.astype(np.float32, copy=False))
         if self.targets is not None:
             object.__setattr__(self, "targets", self.targets.astype(np.float64, copy=False))
+
+    @property
+    def labels(self) -> Never:
+        """There are none; raises AttributeError, as every name that an object does not have."""
+        raise AttributeError(
+            "Predicted numbers have no labels. Their values [n, K] are in .values, the names of the K columns in "
+            f".columns: {', '.join(self.columns)}."
+        )
+
+    def __iter__(self) -> Iterator[RegressionRow]:
+        """One row per image, in order."""
+        for shared, row in zip(self._row_fields(), self.values.tolist(), strict=True):
+            yield RegressionRow(**shared, values=dict(zip(self.columns, row, strict=True)))
 
     @property
     def known_mask(self) -> np.ndarray:
@@ -393,7 +491,8 @@ def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
     """The arrays of a table with one row per image, but for the targets."""
     if isinstance(table, RegressionPredictions):
         return {"values": table.values, "ranges": table.ranges}
-    arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities, "predicted": table.labels}
+    arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities}
+    arrays["predicted"] = decision_array(table)
     return arrays | {"sets": table.sets} if isinstance(table, ClassificationPredictions) else arrays
 
 
@@ -411,6 +510,11 @@ def output_names(table: TaskPredictions) -> tuple[str, ...]:
     return table.columns if isinstance(table, RegressionPredictions) else table.classes
 
 
+def decision_array(table: ClassificationPredictions | MultilabelPredictions) -> np.ndarray:
+    """The predicted class of each image, int64 [n], or its predicted labels, bool [n, K]."""
+    return table.indicators if isinstance(table, MultilabelPredictions) else table.indices
+
+
 def reorder_outputs(table: TaskPredictions, names: tuple[str, ...]) -> TaskPredictions:
     """Reorder classes, labels or columns as in `names`, a permutation of the table's names."""
     if output_names(table) == names:
@@ -423,13 +527,13 @@ def reorder_outputs(table: TaskPredictions, names: tuple[str, ...]) -> TaskPredi
             classes=names,
             probabilities=table.probabilities[:, places],
             targets=None if table.targets is None else new[table.targets],
-            predicted=new[table.labels],
+            predicted=new[table.indices],
             sets=None if table.sets is None else table.sets[:, places],
         )
     targets = None if table.targets is None else table.targets[:, places]
     if isinstance(table, MultilabelPredictions):
-        probabilities, labels = table.probabilities[:, places], table.labels[:, places]
-        return replace(table, classes=names, probabilities=probabilities, targets=targets, predicted=labels)
+        probabilities, predicted = table.probabilities[:, places], table.indicators[:, places]
+        return replace(table, classes=names, probabilities=probabilities, targets=targets, predicted=predicted)
     ranges = None if table.ranges is None else table.ranges[:, places]
     return replace(table, columns=names, values=table.values[:, places], targets=targets, ranges=ranges)
 

@@ -142,7 +142,7 @@ def per_image_metric(predictions: TaskPredictions) -> tuple[str, Float64[np.ndar
     assert not isinstance(predictions, MultilabelPredictions)
     if predictions.targets is None:
         return ACCURACY, np.full(len(predictions), np.nan)
-    right = (predictions.labels == predictions.targets).astype(np.float64)
+    right = (predictions.indices == predictions.targets).astype(np.float64)
     return ACCURACY, np.where(predictions.targets == UNKNOWN_CLASS, np.nan, right)
 
 

@@ -9,8 +9,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
@@ -20,10 +21,15 @@ from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..files import atomic
 
+if TYPE_CHECKING:
+    import pandas
+
 LEADING_COLUMNS = ("path", "id", "split")
 TRAILING_COLUMNS = ("abstain",)
 NOT_ABSTAINED = "no"
 """Value of the column `abstain` for an image that is answered."""
+SHOWN_ROWS = 8
+"""Rows that the text of a table shows."""
 ColumnKind = Literal["text", "number", "double", "names"] | tuple[str, ...]
 """Type of the cells of a column: text, a float32 or float64, a list of names, or a number for each of some names."""
 
@@ -41,9 +47,28 @@ class TypedColumn(NamedTuple):
         return values
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
+class PredictionRow(ABC):
+    """What is predicted for one image."""
+
+    path: str
+    """Path of the image; empty for an array."""
+    id: str
+    """Name of the image in its source."""
+    abstain_reason: str
+    """Why there is no answer; "" for an image that is answered."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The answer in one line."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PredictionTable(ABC):
-    """Predictions, one row per image, with the same columns from every interface."""
+    """Predictions, one row per image, with the same columns from every interface.
+
+    `len` counts the images, and iteration yields a typed row for each.
+    """
 
     paths: tuple[str, ...]
     """Path of each image; empty for an array."""
@@ -57,9 +82,22 @@ class PredictionTable(ABC):
     """Reason of abstention for each image, "" for one that is answered; () where every image is answered."""
 
     @property
-    def abstained_mask(self) -> np.ndarray:
+    def abstained(self) -> np.ndarray:
         """bool [n]: images without an answer."""
         return np.array([bool(why) for why in self.abstain_reasons] or [False] * len(self), bool)
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...] | tuple[tuple[str, ...], ...]:
+        """n names of the predicted classes, or for each image those of its labels.
+
+        Raises:
+            AttributeError: numbers were predicted, which have no names.
+        """
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[PredictionRow]:
+        """One row per image, in order."""
 
     @abstractmethod
     def column_names(self) -> list[str]:
@@ -86,21 +124,51 @@ class PredictionTable(ABC):
         cells = [column.to_list() for column in columns.values()]
         return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """All columns of the file as a DataFrame, one row per image.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise UsageError(
+                "to_pandas() needs pandas: pip install pandas. Without it records() has the same rows as dictionaries."
+            ) from error
+        dtypes: dict[ColumnKind, type] = {"number": np.float32, "double": np.float64}
+        columns: dict[str, Any] = {
+            name: np.array(column.to_list(), dtypes[column.kind]) if column.kind in dtypes else column.to_list()
+            for name, column in self.all_typed_columns().items()
+        }
+        return pandas.DataFrame(columns)
+
     def __len__(self) -> int:
         return len(self.ids)
 
-    def write(self, path: Path) -> None:
+    def __repr__(self) -> str:
+        """The first rows."""
+        rows = [str(row) for row in islice(self, SHOWN_ROWS)]
+        more = [f"... and {len(self) - SHOWN_ROWS:,} more"] if len(self) > SHOWN_ROWS else []
+        return "\n  ".join([f"{type(self).__name__}, {len(self):,} images", *rows, *more])
+
+    def _row_fields(self) -> Iterator[dict[str, str]]:
+        """The fields of a `PredictionRow`, for each image."""
+        for path, id, why in zip(self.paths, self.ids, self.abstain_reasons or ("",) * len(self), strict=True):
+            yield {"path": path, "id": id, "abstain_reason": why}
+
+    def write(self, path: str | Path) -> None:
         """Write the table atomically, as CSV, JSON lines or Parquet by the extension.
 
         Raises:
             UsageError: another extension, or Parquet without pyarrow.
             ResourceError: the disk is full or read-only, or permission is missing.
         """
-        write_tables(path, [self])
+        write_tables(Path(path), [self])
 
-    def write_csv(self, path: Path) -> None:
+    def write_csv(self, path: str | Path) -> None:
         """Write the table as CSV, atomically. A float32 has nine digits, which round-trip it."""
-        atomic.write_bytes(path, self.csv_bytes())
+        atomic.write_bytes(Path(path), self.csv_bytes())
 
     def csv_bytes(self) -> bytes:
         """The bytes of the CSV file, for standard output."""

@@ -12,7 +12,7 @@ from ..data.parallel import ImageName
 from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
 from ..evaluate.precision import find_changed_abstentions, find_changed_labels, get_scores
-from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions, decision_array
 from ..predict import exported, onnx_predictor
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import Predictor, PredictorMember
@@ -252,7 +252,7 @@ def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, m
     """Fraction of equal classes, of equal labels one by one, or of numbers within `NUMBER_TOLERANCE`."""
     if not isinstance(predictions, RegressionPredictions):
         assert not isinstance(expected, RegressionPredictions)
-        return float((predictions.labels == expected.labels).mean())
+        return float((decision_array(predictions) == decision_array(expected)).mean())
     assert isinstance(expected, RegressionPredictions)
     deviation = np.array(member.scaling.deviation if member.scaling is not None else expected.values.std(0))
     differences = np.abs(predictions.values.astype(np.float64) - expected.values)

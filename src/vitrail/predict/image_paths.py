@@ -36,24 +36,33 @@ def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
     return paths
 
 
+def list_folder_images(path: Path) -> list[Path]:
+    """The images of a folder, searched to the bottom, in natural order; other kinds are counted on standard error.
+
+    Raises:
+        DataError: the folder has none.
+    """
+    shown = (each for each in path.rglob("*") if not _is_hidden(each.relative_to(path)))
+    files = [each for each in shown if each.is_file()]
+    images = _sort_naturally(file for file in files if file.suffix.lower() in IMAGE_EXTENSIONS)
+    unread = describe_unread_pictures(Counter(file.suffix.lower() for file in files))
+    if not images:
+        raise DataError(
+            f"The folder {path} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds "
+            f"{unread or 'none.'}"
+        )
+    if unread:
+        sys.stderr.write(f"Left out of {path}: {unread}\n")
+    return images
+
+
 def _expand_argument(argument: str) -> list[Path]:
     path = Path(argument)
     if argument == "-":
         words = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape")
         return _parse_path_list(words, Path(), "standard input")
     if path.is_dir():
-        shown = (each for each in path.rglob("*") if not _is_hidden(each.relative_to(path)))
-        files = [each for each in shown if each.is_file()]
-        images = _sort_naturally(file for file in files if file.suffix.lower() in IMAGE_EXTENSIONS)
-        unread = describe_unread_pictures(Counter(file.suffix.lower() for file in files))
-        if not images:
-            raise DataError(
-                f"The folder {path} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds "
-                f"{unread or 'none.'}"
-            )
-        if unread:
-            sys.stderr.write(f"Left out of {path}: {unread}\n")
-        return images
+        return list_folder_images(path)
     if path.exists():
         return [path]
     if argument.startswith("@"):

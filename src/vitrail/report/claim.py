@@ -409,7 +409,7 @@ def _describe_failures(record: RunRecord) -> str:
         return "The largest errors are shown in the report."
     mask, known = wrong_and_known_masks(record.predictions)
     wrong = mask[known]
-    abstained = int(record.predictions.abstained_mask.sum())
+    abstained = int(record.predictions.abstained.sum())
     return (
         f"{int(wrong.sum()):,} of {format_count(len(wrong), 'image')} got a wrong answer, {abstained:,} are left "
         f"unanswered; the report shows the worst with their maps, and predictions/{record.metrics.split}.csv lists all."

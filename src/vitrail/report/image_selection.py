@@ -57,7 +57,7 @@ def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
     """bool [n, K]: known labels that are predicted wrongly."""
     if predictions.targets is None:
         return np.zeros(predictions.probabilities.shape, bool)
-    return np.asarray(predictions.known_mask & ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels))
+    return np.asarray(predictions.known_mask & ((predictions.targets >= LABEL_THRESHOLD) != predictions.indicators))
 
 
 def wrong_and_known_masks(
@@ -67,7 +67,7 @@ def wrong_and_known_masks(
     if isinstance(predictions, MultilabelPredictions):
         return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known_mask.any(1))
     targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
-    return np.asarray(predictions.labels != targets), np.asarray(targets != UNKNOWN_CLASS)
+    return np.asarray(predictions.indices != targets), np.asarray(targets != UNKNOWN_CLASS)
 
 
 def select_regression_images(predictions: RegressionPredictions, k: int) -> np.ndarray:

@@ -138,7 +138,7 @@ def _label_target(predictions: MultilabelPredictions, decisions: Decisions, inde
         rows,
         targets[rows, index] >= LABEL_THRESHOLD,
         predictions.probabilities[rows, index],
-        predictions.labels[rows, index],
+        predictions.indicators[rows, index],
         decisions.thresholds[index] if decisions.thresholds else LABEL_THRESHOLD,
         "by each model's own",
     )
@@ -157,7 +157,7 @@ def _class_target(predictions: ClassificationPredictions, decisions: Decisions, 
         rows,
         targets[rows] == index,
         predictions.probabilities[rows, index],
-        predictions.labels[rows] == index,
+        predictions.indices[rows] == index,
         threshold,
         rule_words,
     )
@@ -372,7 +372,7 @@ def find_worst_failures(
         actual, predicted = "", ""
         if isinstance(predictions, ClassificationPredictions) and predictions.targets is not None:
             actual = predictions.classes[int(predictions.targets[row])]
-            predicted = predictions.classes[int(predictions.labels[row])]
+            predicted = predictions.classes[int(predictions.indices[row])]
         return WrongPrediction(
             row=row,
             name=target.name,

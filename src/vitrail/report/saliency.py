@@ -90,7 +90,7 @@ def wrong_row_mask(predictions: TaskPredictions, rows: Int64[np.ndarray, " n"]) 
     if isinstance(predictions, MultilabelPredictions):
         return np.asarray(wrong_label_mask(predictions)[rows].any(1))
     assert predictions.targets is not None
-    return np.asarray(predictions.targets[rows] != predictions.labels[rows])
+    return np.asarray(predictions.targets[rows] != predictions.indices[rows])
 
 
 def explained_output(predictions: TaskPredictions, row: int) -> int:
@@ -100,7 +100,7 @@ def explained_output(predictions: TaskPredictions, row: int) -> int:
     known number.
     """
     if isinstance(predictions, ClassificationPredictions):
-        return int(predictions.labels[row])
+        return int(predictions.indices[row])
     if isinstance(predictions, RegressionPredictions):
         return int(predictions.known_mask[row].argmax())
     assert predictions.targets is not None

@@ -56,7 +56,7 @@ def classification_context(
             ClassThumbnail(
                 uri=image.uri,
                 target=predictions.classes[int(predictions.targets[row])],
-                predicted=predictions.classes[int(predictions.labels[row])],
+                predicted=predictions.classes[int(predictions.indices[row])],
                 confidence=float(predictions.confidences[row]),
                 path=predictions.paths[row] or predictions.ids[row],
                 small=image.small,

@@ -60,10 +60,10 @@ def select_class_images(predictions: ClassificationPredictions, k: int) -> np.nd
     """
     if predictions.targets is None or not len(predictions):
         return np.zeros(0, np.int64)
-    targets, labels = predictions.targets, predictions.labels
-    wrong = np.flatnonzero((targets != UNKNOWN_CLASS) & (targets != labels))
+    targets, predicted = predictions.targets, predictions.indices
+    wrong = np.flatnonzero((targets != UNKNOWN_CLASS) & (targets != predicted))
     wrong = wrong[np.argsort(-predictions.confidences[wrong], kind="stable")]
-    right = np.flatnonzero(targets == labels)
+    right = np.flatnonzero(targets == predicted)
     return np.concatenate([wrong[:k], alternate_by_kind(right, targets[right])[:k]]).astype(np.int64)
 
 

@@ -75,7 +75,7 @@ def uncertainty_context(
     context: dict[str, Any] = {
         "calibration": None, "label_calibration": [], "selective_risk": None, "set_coverage": None, "thresholds": [],
         "ranges": [], "agreement": [],
-        "abstained": estimate_proportion(predictions.abstained_mask, groups) if predictions.abstain_reasons else None,
+        "abstained": estimate_proportion(predictions.abstained, groups) if predictions.abstain_reasons else None,
     }  # fmt: skip
     if predictions.targets is None:
         return context
@@ -145,7 +145,7 @@ def _binary_threshold_row(
 ) -> ThresholdRow:
     assert predictions.targets is not None
     known, index = predictions.targets != UNKNOWN_CLASS, predictions.classes.index(decisions.positive)
-    positive, predicted = predictions.targets == index, predictions.labels == index
+    positive, predicted = predictions.targets == index, predictions.indices == index
     threshold, is_fitted = decisions.thresholds[0], all(decisions.chosen)
     return _make_threshold_row(decisions.positive, threshold, is_fitted, known, positive, predicted, groups)
 
@@ -159,7 +159,7 @@ def _label_threshold_rows(
     rows = []
     for k, name in enumerate(predictions.classes):
         known, positive = predictions.known_mask[:, k], predictions.targets[:, k] >= LABEL_THRESHOLD
-        predicted = predictions.labels[:, k]
+        predicted = predictions.indicators[:, k]
         rows.append(_make_threshold_row(name, values[k], chosen[k], known, positive, predicted, groups))
     return rows
 
@@ -251,7 +251,7 @@ def summarize_abstention(
     """Summarize the abstention of a table of classes or labels with at least one row."""
     assert not isinstance(predictions, RegressionPredictions)
     wrong, known = wrong_and_known_masks(predictions)
-    reasons, abstained = predictions.abstain_reasons, predictions.abstained_mask
+    reasons, abstained = predictions.abstain_reasons, predictions.abstained
     unsure = [name for name, reason in zip(predictions.ids, reasons, strict=False) if reason == UNSURE]
     unlike = [name for name, reason in zip(predictions.ids, reasons, strict=False) if reason == UNLIKE]
     share = estimate_proportion(abstained, groups)

@@ -23,7 +23,7 @@ from ..data.parallel import ImageName
 from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.inference import DTYPES
-from ..evaluate.predictions import RegressionPredictions
+from ..evaluate.predictions import RegressionPredictions, decision_array
 from ..files import strict_json
 from ..predict import exported
 from ..predict.embedder import Embedder, compute_features
@@ -85,7 +85,7 @@ class ServedModel:
         if len(outputs) == 1:
             named[exported.LOGITS] = outputs[0]
         if not isinstance(predictions, RegressionPredictions):
-            named[exported.DECISIONS] = predictions.labels.astype(np.int64)
+            named[exported.DECISIONS] = decision_array(predictions).astype(np.int64)
         reasons = predictions.abstain_reasons or ("",) * len(names)
         named[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in reasons], np.int64)
         return PredictionBatch(predictions.records(), named)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
+from ..config.python_spelling import to_python
 from ..data import split_files
 from ..data.checks import findings
 from ..data.open import open_source
@@ -472,9 +473,9 @@ def warn_of_notes(labelled: LabelledImages) -> LabelledImages:
 
 
 def warn_of(notes: Sequence[str]) -> None:
-    """Issue a UserWarning for each note, located at the caller's line outside of the package."""
+    """Issue a UserWarning for each note, in Python's words, at the caller's line outside of the package."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("vitrail."):
         frame, level = frame.f_back, level + 1
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=level)
+        warnings.warn(to_python(note), UserWarning, stacklevel=level)

@@ -221,7 +221,7 @@ def _explain_image(
         elif predictions is not None:
             value = float(predictions.probabilities[0, index])
     if isinstance(predictions, ClassificationPredictions):
-        predicted_class = predictions.classes[int(predictions.labels[0])]
+        predicted_class = predictions.labels[0]
     return Explanation(
         name=name,
         image=to_8_bits(np.ascontiguousarray(image.permute(1, 2, 0).numpy())),
@@ -263,7 +263,7 @@ def _default_target(predictions: TaskPredictions | None) -> int | None:
     if predictions is None:
         return None
     if isinstance(predictions, ClassificationPredictions):
-        return int(predictions.labels[0])
+        return int(predictions.indices[0])
     if not isinstance(predictions, RegressionPredictions):
         return int(predictions.probabilities[0].argmax())
     if len(predictions.columns) > 1:

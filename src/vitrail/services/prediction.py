@@ -15,6 +15,7 @@ from ..errors import DataError, UsageError
 from ..evaluate.device_check import choose_checked_runtime
 from ..evaluate.inference import InferenceSettings
 from ..files.suggest import suggest_path
+from ..predict.image_paths import list_folder_images
 from ..predict.predictor import Predictor, PredictorMember
 from .image_options import override_image_options
 from .open_model import ModelInfo, find_model, locate_model
@@ -25,12 +26,14 @@ def parse_images(images: object, verb: str = "predict") -> list[ImageInput | byt
 
     Args:
         images: a list, a column of a table (a Series, an array of texts), another iterable with an order, or an array
-            [n, H, W, C].
+            [n, H, W, C]; or a folder, whose pictures are taken in natural order.
 
     Raises:
         UsageError: a single image instead of a list, or none at all.
-        DataError: an element is no image.
+        DataError: an element is no image, or the folder has none.
     """
+    if isinstance(images, str | os.PathLike) and Path(images).is_dir():
+        return list(list_folder_images(Path(images)))
     axes = getattr(images, "ndim", None)
     if isinstance(images, str | bytes | Mapping | Set) or (axes is None and not isinstance(images, Iterable)):
         raise UsageError(f"{verb} takes a list of pictures. Got {_abbreviate(images)}; write [{_abbreviate(images)}].")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import textwrap
@@ -110,7 +111,8 @@ def follow_training(events: Iterable[Event], stream: TextStream | None = None) -
                     finished = event
     except KeyboardInterrupt as interrupt:
         if run is not None and any((run / name).is_file() for name in RESUMABLE_FILES):
-            message = f"Interrupted. What was saved is in {run}. Continue with: vitrail train --resume {run}"
+            again = f"vitrail train --resume {shlex.quote(str(run))}"
+            message = f"Interrupted. What was saved is in {run}. Continue with: {again}"
         else:
             message = "Interrupted; nothing was saved yet."
         raise InterruptedRun(message) from interrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -177,8 +178,8 @@ def _create_folds_folder(out: Path | None, request: TrainRequest, settings: runt
     elif is_folds_folder(out):
         if json.loads((out / FOLDS_FILE).read_text(encoding="utf-8")) != json.loads(json.dumps(text)):
             raise UsageError(
-                f"{out} holds the folds of another training. Go on with that one by --resume {out}, or choose another "
-                "folder with --out."
+                f"{out} holds the folds of another training. Go on with that one by --resume "
+                f"{shlex.quote(str(out))}, or choose another folder with --out."
             )
         return out
     RunFolder.check_free(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -97,7 +98,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             raise DivergedError(f"{error} Its weights are in {run.bundle}.") from error
         raise DataError(
             f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
-            f"follow with: vitrail train --resume {run.path}"
+            f"follow with: vitrail train --resume {shlex.quote(str(run.path))}"
         ) from error
     card = _model_card_section(plan, dataset, decided, evaluated, compared)
     write_bundle(context, train_state, decided, feature_stats, compared, card)

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import re
+import shlex
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -99,7 +100,8 @@ class RunFolder:
             UsageError: the folder holds something already.
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())) and not cls._is_leftover(path):
-            go_on = f"Continue it with --resume {path}, or choose" if (path / "plan.toml").exists() else "Choose"
+            again = f"Continue it with --resume {shlex.quote(str(path))}, or choose"
+            go_on = again if (path / "plan.toml").exists() else "Choose"
             raise UsageError(f"The run folder {path} exists already and is kept. {go_on} another with --out.")
 
     @classmethod

@@ -8,6 +8,7 @@ is ignored.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -117,7 +118,7 @@ def ignore_save_signals() -> Iterator[None]:
 def resume_instructions(path: Path) -> str:
     """A sentence on how to resume a run, or all folds of a fold; under SLURM, also how to requeue the job."""
     folder = path.parent if (path.parent / FOLDS_FILE).is_file() else path
-    text = f"Continue with: vitrail train --resume {folder}"
+    text = f"Continue with: vitrail train --resume {shlex.quote(str(folder))}"
     job = os.environ.get("SLURM_JOB_ID")
     return f"{text} (this is SLURM job {job}: scontrol requeue {job} runs its script again)" if job else text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import statistics
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -207,7 +208,9 @@ def _save_and_advise(
     train_state.model.zero_grad()
     newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
     safe = f"{newest.name} is saved" if newest else "nothing was saved yet"
-    advice = loop.advise_smaller_batch(train_state, plan, f"vitrail train --resume {run.path}", world_size)
+    advice = loop.advise_smaller_batch(
+        train_state, plan, f"vitrail train --resume {shlex.quote(str(run.path))}", world_size
+    )
     count = loop.images_per_forward(plan, world_size)
     return f"The memory is full at step {last + 1}: {count} pictures at once do not fit; {safe}. {advice}"
 

@@ -37,7 +37,7 @@ def test_probabilities_are_calibrated_and_no_class_changes():
     assert decided.temperature[0] == pytest.approx(3, rel=0.25)
     plain, table = table_of(None, outputs), table_of(decided, outputs)
     np.testing.assert_allclose(table.probabilities, softmax(outputs / decided.temperature[0], axis=1), rtol=1e-5)
-    np.testing.assert_array_equal(plain.labels, table.labels)
+    np.testing.assert_array_equal(plain.indices, table.indices)
     uncalibrated = fit_decisions("classification", DecisionSettings(calibrate=False), CLASSES, outputs, targets)
     assert uncalibrated.temperature == ()
 
@@ -48,12 +48,12 @@ def test_a_threshold_of_two_classes_decides_which_is_answered(tmp_path):
     decided = fit_decisions("classification", asked, CLASSES, outputs, targets)
     table = table_of(decided, outputs, targets)
     defects = table.probabilities[:, 0] >= decided.thresholds[0]
-    np.testing.assert_array_equal(table.labels == 0, defects)
+    np.testing.assert_array_equal(table.indices == 0, defects)
     assert defects[targets == 0].mean() >= 0.95
     assert (table.confidences[defects] == table.probabilities[defects, 0]).all()
     table.write_csv(tmp_path / "a.csv")
     again = read_predictions_csv(tmp_path / "a.csv", "classification")
-    np.testing.assert_array_equal(again.labels, table.labels)
+    np.testing.assert_array_equal(again.indices, table.indices)
     assert again.csv_bytes() == table.csv_bytes()
 
 
@@ -65,9 +65,9 @@ def test_each_label_is_answered_from_its_own_threshold_on(tmp_path):
     decided = fit_decisions("multilabel", DecisionSettings(threshold_rule="youden"), ("a", "b"), outputs, targets)
     table = table_of(decided, outputs, targets, task="multilabel", names=("a", "b"))
     assert max(decided.thresholds) < 0.4
-    np.testing.assert_array_equal(table.labels, table.probabilities >= np.array(decided.thresholds))
+    np.testing.assert_array_equal(table.indicators, table.probabilities >= np.array(decided.thresholds))
     table.write_csv(tmp_path / "a.csv")
-    np.testing.assert_array_equal(read_predictions_csv(tmp_path / "a.csv", "multilabel").labels, table.labels)
+    assert read_predictions_csv(tmp_path / "a.csv", "multilabel").labels == table.labels
 
 
 def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
@@ -82,7 +82,7 @@ def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
     assert unlike.sum() == 9  # beyond the 991st of 1000
     assert unsure.sum() + (unlike & (table.confidences < decided.sure)).sum() == 200
     assert table.confidences[unsure].max() < decided.sure < table.confidences[~unsure & ~unlike].min()
-    assert table.abstained_mask.sum() == 209 - (unlike & (table.confidences < decided.sure)).sum()
+    assert table.abstained.sum() == 209 - (unlike & (table.confidences < decided.sure)).sum()
     table.write_csv(tmp_path / "a.csv")
     again = read_predictions_csv(tmp_path / "a.csv", "classification")
     assert again.abstain_reasons == table.abstain_reasons

@@ -39,7 +39,7 @@ def drawn(n: int = 300, K: int = 4, seed: int = 0) -> ClassificationPredictions:
 def test_V1_every_figure_is_scikit_learns():
     given = drawn()
     found = compute_classification_metrics(given, samples=20)
-    targets, labels, probabilities = given.targets, given.labels, given.probabilities.astype(np.float64)
+    targets, labels, probabilities = given.targets, given.indices, given.probabilities.astype(np.float64)
     assert found.accuracy == pytest.approx(sk.accuracy_score(targets, labels))
     assert found.balanced_accuracy == pytest.approx(sk.balanced_accuracy_score(targets, labels))
     assert found.macro_f1 == pytest.approx(sk.f1_score(targets, labels, average="macro"))
@@ -77,7 +77,7 @@ def test_classes_with_an_order_have_a_kappa_that_counts_how_far_off_an_answer_is
     given = drawn()
     assert compute_classification_metrics(given, samples=5).quadratic_kappa is None
     found = compute_classification_metrics(given, ordered=True, samples=20)
-    expected = sk.cohen_kappa_score(given.targets, given.labels, weights="quadratic")
+    expected = sk.cohen_kappa_score(given.targets, given.indices, weights="quadratic")
     assert found.quadratic_kappa == pytest.approx(expected, abs=1e-12)
     assert "quadratic kappa" in found.table()
 
@@ -179,7 +179,7 @@ def test_metrics_survive_json():
 def test_the_table_says_accuracy_first_and_has_a_line_per_class():
     given = drawn()
     text = compute_classification_metrics(given, samples=5).table()
-    assert text.startswith(f"accuracy          {100 * (given.labels == given.targets).mean():.2f} %  (95 % interval")
+    assert text.startswith(f"accuracy          {100 * (given.indices == given.targets).mean():.2f} %  (95 % interval")
     assert "n = 300" in text.splitlines()[0]
     assert [line.split()[0] for line in text.splitlines()[-4:]] == ["a", "b", "c", "d"]
     assert len({len(line) for line in text.splitlines()[-4:]}) == 1

@@ -16,6 +16,7 @@ from vitrail.evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
     concat_predictions,
+    decision_array,
     output_names,
     read_predictions_csv,
 )
@@ -132,7 +133,7 @@ def rows(found, some):
     if hasattr(found, "values"):
         return dataclasses.replace(found, **values, values=found.values[some])
     return dataclasses.replace(
-        found, **values, probabilities=found.probabilities[some], predicted=found.labels[some]
+        found, **values, probabilities=found.probabilities[some], predicted=decision_array(found)[some]
     )  # fmt: skip
 
 

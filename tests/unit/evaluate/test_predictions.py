@@ -46,7 +46,7 @@ def test_label_and_probability_are_those_of_the_most_probable_class(tmp_path):
     table = some(20)
     table.write_csv(tmp_path / "test.csv")
     for row, best, top in zip(
-        csv.DictReader((tmp_path / "test.csv").read_text().splitlines()), table.labels, table.confidences, strict=True
+        csv.DictReader((tmp_path / "test.csv").read_text().splitlines()), table.indices, table.confidences, strict=True
     ):
         assert row["label"] == table.classes[best]
         assert np.float32(row["probability"]) == top == np.float32(row[f"prob_{row['label']}"])

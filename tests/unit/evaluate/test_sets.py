@@ -32,7 +32,7 @@ def test_sets_hold_the_truth_as_often_as_promised_and_change_no_answer():
     found = add_prediction_sets(plain, decided)
     assert found.sets[np.arange(3000), plain.targets].mean() == pytest.approx(0.9, abs=0.03)
     np.testing.assert_array_equal(found.sets, plain.probabilities.astype(float) >= np.array(decided.cuts))
-    np.testing.assert_array_equal(found.labels, plain.labels)
+    np.testing.assert_array_equal(found.indices, plain.indices)
 
 
 def test_a_set_is_one_column_before_abstain_and_comes_back(tmp_path):

@@ -57,7 +57,7 @@ def test_the_same_answers_agree_wholly():
 
 def test_every_picture_that_is_answered_otherwise_counts():
     one = member()
-    labels = predict_with_member(one, pictures(one.spec, 20)).labels
+    labels = predict_with_member(one, pictures(one.spec, 20)).indices
     otherwise = sum(label != 2 for label in labels[::5])
     same, difference = compared(one, swapped)
     assert otherwise > 0 and same == pytest.approx(1 - otherwise / 20) and difference > 0.01
@@ -66,7 +66,7 @@ def test_every_picture_that_is_answered_otherwise_counts():
 def test_labels_count_one_by_one():
     one = member("mean, indexed", "multilabel", "labels")
     found = predict_with_member(one, pictures(one.spec, 4))
-    flipped = np.array(found.labels)
+    flipped = np.array(found.indicators)
     flipped[0, 0] = ~flipped[0, 0].astype(bool)
     assert measure_agreement(dataclasses.replace(found, predicted=flipped.astype(bool)), found, one) == pytest.approx(
         11 / 12

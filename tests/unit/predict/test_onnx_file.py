@@ -105,7 +105,7 @@ def test_files_get_the_same_rows_as_from_the_predictor(grey, paths):
     found, expected = OnnxPredictor(place).predict(paths, batch_size=3), Predictor([one]).predict(paths)
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4)
     assert (found.paths, found.ids, found.classes) == (expected.paths, expected.ids, expected.classes)
-    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_array_equal(found.indices, expected.indices)
     assert len(OnnxPredictor(place).predict([])) == 0
 
 

@@ -204,7 +204,7 @@ def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
     for opened in (Predictor.open(tmp_path / "together"), Predictor.open(tmp_path / "together" / "model")):
         together = opened.predict(pictures)
         np.testing.assert_allclose(together.probabilities, np.mean(each, axis=0), atol=1e-6)
-        np.testing.assert_array_equal(together.labels, np.mean(each, axis=0).argmax(1))
+        np.testing.assert_array_equal(together.indices, np.mean(each, axis=0).argmax(1))
     assert len(Predictor.open(tmp_path / "together").predict([])) == 0
 
 

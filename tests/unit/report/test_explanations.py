@@ -56,9 +56,9 @@ def test_worst_answers_and_others_take_turns_and_the_answer_is_explained():
     rows = image_selection.select_with_worst(test, decided, thumbnails.MAX_THUMBNAILS)
     pairs = saliency.select_rows_to_explain(test, rows)
     assert len(pairs) == 12 and pairs[0][0] == rows[0], "the worst comes first"
-    truth = [bool(test.targets[row] == test.labels[row]) for row, _ in pairs]
+    truth = [bool(test.targets[row] == test.indices[row]) for row, _ in pairs]
     assert truth == [False, True] * 6
-    assert all(of == test.labels[row] for row, of in pairs)
+    assert all(of == test.indices[row] for row, of in pairs)
     assert saliency.select_rows_to_explain(test, rows[:0]) == []
 
 

@@ -81,7 +81,7 @@ def test_V15_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_p
         assert "7 unlike those of the training, 0 unsure" in text and "7 of 1,000 pictures" in text
         assert "nothing is left out for this" in text and "8 pictures of test are nearly the same" in text
         test, _, _ = two_classes()
-        missed = np.flatnonzero((test.targets == 0) & (test.labels == 1))
+        missed = np.flatnonzero((test.targets == 0) & (test.indices == 1))
         worst = missed[np.argmin(test.probabilities[missed, 0])]
         card = re.search(r"<h3>Worst failure</h3>(.*?)</div>", first, re.DOTALL)[1]
         assert f">{worst}</span>" in card and "<img " in card
@@ -112,7 +112,7 @@ def test_unanswered_pictures_are_named_with_their_reason_and_where_all_of_them_s
 def test_a_failure_says_what_the_picture_is_and_what_was_said(cells, tmp_path):
     test, _, _ = two_classes()
     first = plain(built(cells, INSPECTION).partition('id="report"')[0])
-    wrong = test.probabilities[(test.targets == 1) & (test.labels == 0), 0].max()
+    wrong = test.probabilities[(test.targets == 1) & (test.indices == 0), 0].max()
     assert f"is good , predicted defect at {rate(float(wrong))}" in first
     films, more = labels()
     folder = stored(tmp_path / "films", films, more, Decisions(thresholds=(0.5, 0.5, 0.5)))

@@ -22,7 +22,7 @@ def test_the_named_class_of_two_is_looked_for_with_its_threshold():
     test, _, decided = two_classes()
     (thing,) = binary_targets(test, decided)
     assert (thing.name, thing.threshold) == ("defect", decided.thresholds[0])
-    has_it, said = test.targets == 0, test.labels == 0
+    has_it, said = test.targets == 0, test.indices == 0
     assert thing.miss_rate.value == pytest.approx((~said)[has_it].mean()) and thing.miss_rate.n == has_it.sum()
     assert thing.false_alarm_rate.value == pytest.approx(said[~has_it].mean())
     assert thing.predictive_values.positive.value == pytest.approx(has_it[said].mean())
@@ -48,7 +48,7 @@ def predictions_like(test, rows):
         ids=tuple(test.ids[row] for row in rows),
         targets=test.targets[rows],
         probabilities=test.probabilities[rows],
-        predicted=test.labels[rows],
+        predicted=test.indices[rows],
         abstain_reasons=(),
     )
 

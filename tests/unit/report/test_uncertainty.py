@@ -57,7 +57,7 @@ def test_errors_fall_where_the_least_sure_are_left_out():
     outputs, targets = answered(n=2000)
     found = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["selective_risk"]
     table = table_of(None, outputs, targets)
-    wrong = table.labels != targets
+    wrong = table.indices != targets
     assert found.rows[0][1].value == pytest.approx(wrong.mean())
     order = np.argsort(-table.confidences, kind="stable")[:1000]
     assert dict(found.rows)[0.5].value == pytest.approx(wrong[order].mean(), abs=0.002)
@@ -76,7 +76,7 @@ def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     assert sets.nominal_coverage == 0.95 and sets.coverage.value == pytest.approx(0.95, abs=0.03)
     assert sum(share for _, share in sets.sizes) == pytest.approx(1)
     (cut,) = found["thresholds"]
-    said = table_of(decided, fresh).labels == 0
+    said = table_of(decided, fresh).indices == 0
     assert cut.sensitivity.value == pytest.approx(said[truth == 0].mean())
     assert cut.precision.value == pytest.approx((truth == 0)[said].mean())
 

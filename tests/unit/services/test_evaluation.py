@@ -55,7 +55,7 @@ NAMES = ["cat", "dog", "emu"] * 4
 def test_D1_classes_in_another_order_give_the_same_figures(predictor):
     straight = evaluate_model(predictor, every(source(CLASSES, NAMES)))
     turned = evaluate_model(predictor, every(source(("emu", "dog", "cat"), NAMES)))
-    answers = [CLASSES[label] for label in predictor.predict(list(PICTURES)).labels]
+    answers = predictor.predict(list(PICTURES)).labels
     assert straight.metrics == turned.metrics
     assert straight.metrics.accuracy == np.mean([a == b for a, b in zip(answers, NAMES, strict=True)])
     assert [CLASSES[target] for target in turned.predictions.targets] == NAMES

@@ -33,7 +33,7 @@ def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
     found = measure_shortcuts(predictor, held, whole)
     assert found.alarm is tag and (found.n, found.split) == (200, "test")
     assert (found.border > 0.8) is tag
-    assert whole.targets is not None and found.whole == np.mean(whole.labels == whole.targets)
+    assert whole.targets is not None and found.whole == np.mean(whole.indices == whole.targets)
 
 
 def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():

@@ -33,7 +33,7 @@ def test_every_picture_has_its_own_cell_also_where_some_are_left_out(predictor):
     measured = evaluate_model(predictor, asked, skip_bad=True)
     found = evaluate_subgroups(asked, measured.predictions, "view")
     right = {id: said == truth for id, said, truth in zip(
-        measured.predictions.ids, measured.predictions.labels, measured.predictions.targets, strict=True
+        measured.predictions.ids, measured.predictions.indices, measured.predictions.targets, strict=True
     )}  # fmt: skip
     for one in found.columns[0].slices:
         mine = [right[given.ids[row]] for row in range(12) if VIEWS[row] == one.value and row != 1]
