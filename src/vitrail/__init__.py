@@ -5,17 +5,48 @@ The names below are imported when they are first used, so that `import vitrail` 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .openmp import set_short_spin as _wait_briefly
 
 if TYPE_CHECKING:
-    from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
+    from .api import (  # `vitrail.open` is meant to read like the built-in
+        Run,
+        TuneResult,
+        create,
+        fit,
+        load,
+        open,  # noqa: A004
+        train,
+        tune,
+    )
     from .estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
+    from .train.events import (
+        FinishEvent,
+        Note,
+        PlanEvent,
+        RunFolderEvent,
+        StepProgress,
+        StopEvent,
+        TaskProgress,
+        TrainingEvent,
+        ValidationEvent,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
+    "FinishEvent",
+    "Note",
+    "PlanEvent",
     "Run",
+    "RunFolderEvent",
+    "StepProgress",
+    "StopEvent",
+    "TaskProgress",
+    "TrainingEvent",
+    "TuneResult",
+    "ValidationEvent",
     "ViTClassifier",
     "ViTMultiLabel",
     "ViTRegressor",
@@ -24,9 +55,13 @@ __all__ = [
     "fit",
     "load",
     "open",
+    "train",
+    "tune",
 ]
 
 _wait_briefly()  # before torch is imported, which may be anywhere below
+import_module(".train", __name__)  # its first import sets `vitrail.train`, which is the function of that name instead
+del globals()["train"]
 
 
 def __getattr__(name: str) -> object:
@@ -42,8 +77,27 @@ def __getattr__(name: str) -> object:
             "ViTRegressor": estimators.ViTRegressor,
         }[name]
     from . import api
+    from .train import events
 
-    return {"Run": api.Run, "create": api.create, "fit": api.fit, "load": api.load, "open": api.open}[name]
+    return {
+        "FinishEvent": events.FinishEvent,
+        "Note": events.Note,
+        "PlanEvent": events.PlanEvent,
+        "Run": api.Run,
+        "RunFolderEvent": events.RunFolderEvent,
+        "StepProgress": events.StepProgress,
+        "StopEvent": events.StopEvent,
+        "TaskProgress": events.TaskProgress,
+        "TrainingEvent": events.TrainingEvent,
+        "TuneResult": api.TuneResult,
+        "ValidationEvent": events.ValidationEvent,
+        "create": api.create,
+        "fit": api.fit,
+        "load": api.load,
+        "open": api.open,
+        "train": api.train,
+        "tune": api.tune,
+    }[name]
 
 
 def __dir__() -> list[str]:

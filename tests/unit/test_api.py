@@ -18,7 +18,11 @@ from vitrail.spec import ImageSpec
 
 def test_the_public_names_are_these():
     estimators = ["ViTClassifier", "ViTMultiLabel", "ViTRegressor"]
-    assert vitrail.__all__ == ["Run", *estimators, "__version__", "create", "fit", "load", "open"]
+    events = ["FinishEvent", "Note", "PlanEvent", "RunFolderEvent", "StepProgress", "StopEvent", "TaskProgress"]
+    events += ["TrainingEvent", "ValidationEvent"]
+    functions = ["create", "fit", "load", "open", "train", "tune"]
+    assert set(vitrail.__all__) == {"Run", "TuneResult", *estimators, *events, "__version__", *functions}
+    assert all(callable(getattr(vitrail, name)) for name in vitrail.__all__ if name != "__version__")
     assert dir(vitrail) == vitrail.__all__
 
 
@@ -28,7 +32,7 @@ def test_the_version_is_that_of_the_package():
 
 
 def test_another_name_is_refused_with_the_known_ones():
-    with pytest.raises(AttributeError, match=r"vitrail has no 'trian'\. It has Run, ViTClassifier, .* create"):
+    with pytest.raises(AttributeError, match=r"vitrail has no 'trian'\. It has FinishEvent, Note, .* create"):
         vitrail.trian  # noqa: B018
 
 
