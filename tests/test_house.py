@@ -67,6 +67,7 @@ EXTRAS = {
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
         *("fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client", "httpx2", "onnx", "onnxscript"),
         *("onnxruntime", "playwright", "tensorboard"),
+        "optuna",
     ],
 }
 

@@ -15,23 +15,46 @@ expected, what came and what to do. Each name is imported when it is first used:
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .openmp import set_short_spin as _wait_briefly
 
 if TYPE_CHECKING:
-    from .api import ImageSpec, Model, Run, ViT, ViTConfig, create, fit, load, open, save  # noqa: A004 - `vitrail.open` is meant to read like the built-in
+    from .api import ImageSpec, Model, Run, TuneResult, ViT, ViTConfig, create, fit, load, save, train, tune
+    from .api import open as open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
     from .estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
     from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+    from .train.events import (
+        FinishEvent,
+        Note,
+        PlanEvent,
+        RunFolderEvent,
+        StepProgress,
+        StopEvent,
+        TaskProgress,
+        TrainingEvent,
+        ValidationEvent,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
+    "ClassificationPredictions",
+    "FinishEvent",
     "ImageSpec",
     "Model",
-    "ClassificationPredictions",
     "MultilabelPredictions",
+    "Note",
+    "PlanEvent",
     "RegressionPredictions",
     "Run",
+    "RunFolderEvent",
+    "StepProgress",
+    "StopEvent",
+    "TaskProgress",
+    "TrainingEvent",
+    "TuneResult",
+    "ValidationEvent",
     "ViT",
     "ViTClassifier",
     "ViTConfig",
@@ -43,43 +66,28 @@ __all__ = [
     "load",
     "open",
     "save",
+    "train",
+    "tune",
 ]
 
 _wait_briefly()  # before torch is imported, which may be anywhere below
+import_module(".train", __name__)  # its first import sets `vitrail.train`, which is the function of that name instead
+del globals()["train"]
 
 
 def __getattr__(name: str) -> object:
-    """The public name itself, from api.py, the results, or the estimators, which import scikit-learn."""
+    """The public name itself, from the module that defines it; scikit-learn is imported for the estimators only."""
     if name not in __all__:
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
     if name in ("ViTClassifier", "ViTMultiLabel", "ViTRegressor"):
-        from . import estimators
-
-        return {
-            "ViTClassifier": estimators.ViTClassifier,
-            "ViTMultiLabel": estimators.ViTMultiLabel,
-            "ViTRegressor": estimators.ViTRegressor,
-        }[name]
-    if name.endswith("Predictions"):
-        from .evaluate import predictions
-
-        return {
-            "ClassificationPredictions": predictions.ClassificationPredictions,
-            "MultilabelPredictions": predictions.MultilabelPredictions,
-            "RegressionPredictions": predictions.RegressionPredictions,
-        }[name]
-    from . import api
-
-    models = {
-        "ImageSpec": api.ImageSpec,
-        "Model": api.Model,
-        "ViT": api.ViT,
-        "ViTConfig": api.ViTConfig,
-        "save": api.save,
-    }
-    if name in models:
-        return models[name]
-    return {"Run": api.Run, "create": api.create, "fit": api.fit, "load": api.load, "open": api.open}[name]
+        module = ".estimators"
+    elif name.endswith("Predictions"):
+        module = ".evaluate.predictions"
+    elif name == "Note" or name.endswith(("Event", "Progress")):
+        module = ".train.events"
+    else:
+        module = ".api"
+    return getattr(import_module(module, __name__), name)
 
 
 def __dir__() -> list[str]:

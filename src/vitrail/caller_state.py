@@ -38,26 +38,31 @@ def isolate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
     @wraps(function)
     def step(*args: P.args, **kwargs: P.kwargs) -> Iterator[object]:
         generator, end = cast("Generator[object, None, None]", function(*args, **kwargs)), object()
+        threads = 0
         try:
             while True:
-                with isolated_state():
+                with isolated_state(threads):
                     value = next(generator, end)
+                    threads = _OwnThreads.count
                 if value is end:
                     return
                 yield value
         finally:
-            with isolated_state():
+            with isolated_state(threads):
                 generator.close()
 
     return cast("Callable[P, ResultT]", step)
 
 
 @contextmanager
-def isolated_state() -> Iterator[None]:
+def isolated_state(own_threads: int = 0) -> Iterator[None]:
     """Within this block torch computes as the library needs it and all streams exist; the caller's state is restored.
 
     float32 and the CPU are the defaults, gradients can be computed, autocast is off, float32 products are exact, the
     threads are those that the library chose last, and the random state may be changed.
+
+    Args:
+        own_threads: what a generator chose before, if another function has chosen since; 0 is none.
     """
     import torch
 
@@ -77,6 +82,8 @@ def isolated_state() -> Iterator[None]:
             stack.enter_context(torch.device("cpu"))
         try:
             torch.set_default_dtype(torch.float32)
+            if own_threads:
+                set_own_threads(own_threads)
             _restore_own_threads()
             yield
         finally:

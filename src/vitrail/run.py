@@ -10,6 +10,7 @@ from typing import Literal, overload
 from . import config
 from .caller_state import isolate
 from .config.keywords import spell_errors_of_class
+from .data.open import gather_objects
 from .data.source import Task, parse_task
 from .errors import UsageError
 from .evaluate.compare import Comparison
@@ -358,20 +359,22 @@ class Run:
         quiet: bool = False,
         loss: CustomLoss | None = None,
         augment: CustomAugment | None = None,
+        *,
+        val: object | None = None,
+        test: object | None = None,
     ) -> Run:
         """Resume a stopped run exactly as its plan says, as `vitrail train --resume`.
 
         Args:
-            source: the object that it was started with, if it was one and this `Run` does not hold it.
+            source, val, test: the objects that it was started with, if there were any and this `Run` does not hold
+                them.
             loss, augment: the functions that it was started with, in the same case.
 
         Raises:
             UsageError: such an object is missing, or a source is given to a run that reads its source from a path.
             as `fit`.
         """
-        if source is not None and self.plan.data.source != MEMORY:
-            raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
-        source_object = self._trained_on if source is None else source
+        source_object = self._choose_source(source, val, test)
         functions = CustomFunctions(loss, augment) or self._custom_functions
         resume = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
         events = resume(self.path, source_object, custom_functions=functions)
@@ -388,12 +391,15 @@ class Run:
         quiet: bool = False,
         loss: CustomLoss | None = None,
         augment: CustomAugment | None = None,
+        *,
+        val: object | None = None,
+        test: object | None = None,
     ) -> Run:
         """Train longer, also after the end, as `vitrail train --resume RUN --extend`.
 
         Args:
             minutes, epochs, steps: the additional budget, one of them.
-            source, loss, augment: as `resume`.
+            source, val, test, loss, augment: as `resume`.
 
         Raises:
             as `resume`.
@@ -404,11 +410,28 @@ class Run:
                 f"{cross_validation.first_run_folder(self.path)}."
             )
         extension = Extension(minutes=minutes, epochs=epochs, steps=steps)
-        source_object = self._trained_on if source is None else source
+        source_object = self._choose_source(source, val, test)
         functions = CustomFunctions(loss, augment) or self._custom_functions
         events = training.resume_run(self.path, source_object, extension, custom_functions=functions)
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return self._open(self.path, source_object, functions)
+
+    def _choose_source(self, source: object | None, val: object | None, test: object | None) -> object | None:
+        """The objects to train on, as they are given or else held; None where the run reads files.
+
+        Raises:
+            UsageError: a source is given to a run that reads its source from a path, or val or test without the rest.
+        """
+        given = [each for each in (source, val, test) if each is not None]
+        data = self.plan.data
+        if given and data.source != MEMORY:
+            raise UsageError(f"The run {self.path} reads {data.source} again; no source can be given to it.")
+        begun = {"source": True, "val": data.val_source == MEMORY, "test": data.test_source == MEMORY}
+        names = {"source": source, "val": val, "test": test}
+        if given and (wrong := [name for name in names if (names[name] is not None) != begun[name]]):
+            listed = " and ".join(name for name in begun if begun[name])
+            raise UsageError(f"The run {self.path} was begun with {listed}; give the same again. Check {wrong[0]}=.")
+        return gather_objects(source, val, test) if given else self._trained_on
 
     @isolate
     def export(

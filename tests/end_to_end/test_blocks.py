@@ -69,8 +69,12 @@ X, y = numpy.random.default_rng(0).integers(0, 255, (24, 16, 16), dtype=numpy.ui
     "edge_baseline as other",
 }
 """What a page's Python takes for granted."""
+SMALL = "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch_size': 4, 'data.val_fraction': 0.2}"
 PYTHON_CHANGES = (
-    (r"minutes=10", "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch_size': 4, 'data.val_fraction': 0.2}"),
+    (r"minutes=2, settings=\{", f"{SMALL[:-1]}, 'recipe.evaluate_every': 1, "),
+    (r"n_trials=20", "n_trials=3"),
+    (r"trials=6, minutes=60", f"trials=2, {SMALL}".replace("steps=2", "steps=6")),
+    (r"minutes=10", SMALL),
     (r"vitrail\.fit\((?=[\[(f])|vitrail\.fit\((?=dataset)", "fit("),
     (r"\(\"a\.png\", \"cat\"\), \(\"b\.png\", \"dog\"\), \.\.\.", "*pairs"),
     (r"minutes=5|steps=500|epochs=20", "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch_size': 4}"),

@@ -13,6 +13,7 @@ import torch
 
 from end_to_end.conftest import TINY
 from vitrail.files import safetensors_file
+from vitrail.train import fit as training
 
 
 def test_a_training_ends_with_what_a_person_wants_to_know(vitrail, flowers, tmp_path):
@@ -95,7 +96,7 @@ def test_a_run_of_the_same_second_has_a_folder_of_its_own(vitrail, run_folder, t
             return cls(2026, 11, 25, 3, 15, 15)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("vitrail.train.fit.datetime", Still)
+    monkeypatch.setattr(training, "datetime", Still)
     for _ in range(3):
         answer = vitrail("train", "--plan", run_folder / "plan.toml", "--steps", 1)
         assert answer.code == 0, answer.err

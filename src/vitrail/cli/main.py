@@ -32,9 +32,11 @@ from .commands.predict import Predict
 from .commands.report import Report
 from .commands.serve import Serve
 from .commands.train import Train
+from .commands.tune import Tune
 
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
+    "tune": Tune,
     "evaluate": Evaluate,
     "predict": Predict,
     "embed": Embed,

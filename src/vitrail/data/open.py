@@ -9,9 +9,10 @@ from __future__ import annotations
 import glob
 import shlex
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..files.suggest import suggest_path
 from .decoding.decoded_image import IMAGE_EXTENSIONS
 from .settings import DataSettings, SourceKind, check_supported_settings
@@ -28,12 +29,21 @@ BUNDLED_SETS = ("digits", "planted")
 BUILT_IN = (*BUNDLED_SETS, "mnist", "fashion-mnist", "cifar10", "cifar100")
 
 
+@dataclass(frozen=True)
+class SplitSources:
+    """A source of its own for each split, as `open_source` takes it; None where the training images are split."""
+
+    train: object
+    val: object | None = None
+    test: object | None = None
+
+
 def open_source(source: object, settings: DataSettings | None = None) -> Source:
     """Open the dataset behind a name, a path or an object; a folder named like a built-in dataset is `./digits`.
 
     Args:
-        source: text or a path; or, in Python, a torch Dataset, a DataFrame, a list of (image, label) pairs, or a pair
-            of arrays (images, labels).
+        source: text or a path; or, in Python, a torch Dataset, a DataFrame, a list of (image, label) pairs, a pair of
+            arrays (images, labels), or `SplitSources` of such.
         settings: how to read it; `settings.source` is ignored.
 
     Raises:
@@ -41,6 +51,10 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
         DataError: it does not exist, or its contents cannot be used.
     """
     settings = settings or DataSettings()
+    if not isinstance(source, SplitSources) and (settings.val_source or settings.test_source):
+        source = SplitSources(source, settings.val_source or None, settings.test_source or None)
+    if isinstance(source, SplitSources):
+        return _open_split_sources(source, replace(settings, val_source="", test_source=""))
     if isinstance(source, Source):
         check_supported_settings(settings, "opened", f"{source.name}, which is open already,")
         return source
@@ -73,9 +87,34 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
     )
 
 
+def _open_split_sources(sources: SplitSources, settings: DataSettings) -> Source:
+    """Open each source, those of val and test with the task of the training pictures, and join them."""
+    from .sources.joined import join_sources
+
+    opened = {"train": open_source(sources.train, settings)}
+    for split, source in (("val", sources.val), ("test", sources.test)):
+        if source is not None:
+            try:
+                opened[split] = open_source(source, replace(settings, task=opened["train"].task))
+            except (DataError, UsageError) as error:
+                raise type(error)(f"The source of the {split} pictures: {error}") from error
+    joined = join_sources(opened)
+    if isinstance(sources.train, str | Path) and joined.name.lower() in SPLIT_NAMES:  # flowers/train
+        return replace(joined, name=Path(sources.train).expanduser().absolute().parent.name or joined.name)
+    return joined
+
+
 def is_in_memory(source: object) -> bool:
     """Whether a source is an object of this process, which no command can name."""
     return not isinstance(source, str | Path)
+
+
+def gather_objects(source: object, val: object | None = None, test: object | None = None) -> object | None:
+    """The sources of a training as one object, if one of them is an object of this process; None if all are paths."""
+    given = [each for each in (source, val, test) if each is not None]
+    if not any(map(is_in_memory, given)):
+        return None
+    return source if val is None and test is None else SplitSources(source, val, test)
 
 
 def find_folder_reader(folder: Path) -> Reader:

@@ -18,6 +18,10 @@ class DataSettings:
 
     source: str = "digits"
     """A named set, a folder of class folders, a manifest, an array file, tar shards, hf:NAME or a datasets folder."""
+    val_source: str = ""
+    """A source of its own for the validation pictures, read as `source` is; empty takes them out of `source`."""
+    test_source: str = ""
+    """A source of its own for the test pictures, likewise."""
     data_root: str = ""
     """Folder that holds the files of a named set, or a manifest's pictures; empty for the usual places, or the
     manifest's own folder."""
@@ -64,6 +68,11 @@ class DataSettings:
             raise UsageError(f"data.folds must be 0, or at least 2. Got {self.folds}.")
         if not 0 <= self.fold < max(1, self.folds):
             raise UsageError(f"data.fold must lie in 0..{max(1, self.folds) - 1}. Got {self.fold}.")
+        if self.folds and self.val_source:
+            raise UsageError(
+                "Folds validate on pictures that other folds train on, and those of a source of its own for val are "
+                "never trained on. Leave one of them out."
+            )
         for meaning in self.split_codes.values():
             if meaning not in ("train", "val", "test"):
                 raise UsageError(f"data.split must give each word train, val or test. Got {self.split!r}.")
@@ -94,7 +103,8 @@ SourceKind = Literal[
 
 # fmt: off
 COMMON_SETTINGS = frozenset({  # splitting, checking, decoding; the task is compared once it is known
-    "source", "task", "range", "skip_bad", "exclude", "val_fraction", "test_fraction", "folds", "fold", "strata",
+    "source", "val_source", "test_source", "task", "range", "skip_bad", "exclude", "val_fraction", "test_fraction",
+    "folds", "fold", "strata",
 })
 COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain", "decimal"})
 SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {

@@ -24,6 +24,8 @@ class TrainArguments:
 
     source: str | None = None
     """As `data.open.open_source`; "memory" for an object that is passed separately."""
+    val: str | None = None
+    test: str | None = None
     model: str | None = None
     minutes: float | None = None
     epochs: float | None = None
@@ -144,6 +146,8 @@ def _explicit_fields(arguments: TrainArguments) -> dict[str, str]:
     check_plan_fields(changes)
     flags: dict[str, tuple[str, object]] = {
         "data.source": ("SOURCE", arguments.source or None),
+        "data.val_source": ("--val", arguments.val),
+        "data.test_source": ("--test", arguments.test),
         "data.data_root": ("--data-root", arguments.data_root),
         "data.skip_bad": ("--skip-bad", "true" if arguments.skip_bad else None),
         "data.task": ("--task", arguments.task),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -24,18 +23,20 @@ from ..train.events import (
     PlanEvent,
     RunFolderEvent,
     StepProgress,
+    StopEvent,
     TaskProgress,
     ValidationEvent,
 )
 from ..train.plan import CNN_TEACHER, Plan
+from ..train.signals import FOLDS_FILE, TUNE_FILE, resume_instructions
 from .progress import SECONDS_BETWEEN_LINES
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 
-RESUMABLE_FILES = ("plan.toml", "folds.json")
-"""A folder with either of them can be resumed."""
+RESUMABLE_FILES = ("plan.toml", FOLDS_FILE, TUNE_FILE)
+"""A folder with one of them can be resumed."""
 
 
 @runtime_checkable
@@ -91,31 +92,42 @@ class TrainOutcome:
     """None if another process has evaluated the model, or there was nothing to do."""
 
 
-def follow_training(events: Iterable[Event], stream: TextStream | None = None) -> TrainOutcome:
-    """Show the events of a training until it ends.
+EventCallback = Callable[[Event], object]
+"""Called with every event of a training; what it returns is not read."""
+
+
+def follow_training(
+    events: Generator[Event], stream: TextStream | None = None, callbacks: Sequence[EventCallback] = ()
+) -> TrainOutcome:
+    """Show the events of a training until it ends. An error of a callback closes it, which saves its last step.
 
     Args:
         stream: the output; None is standard error.
 
     Raises:
-        InterruptedRun: Ctrl-C that the training did not handle; the message says what was saved.
+        InterruptedRun: Ctrl-C that the training did not handle; the message says what was saved. Or a callback stopped
+            it before it had a run folder.
     """
-    run, finished = None, None
+    run, finished, is_stopped = None, None, False
     try:
-        with open_display(stream or sys.stderr) as view:
+        with closing(events), open_display(stream or sys.stderr) as view:
             for event in events:
                 view.show(event)
+                for callback in callbacks:
+                    callback(event)
+                is_stopped = isinstance(event, StopEvent)
                 if isinstance(event, RunFolderEvent):
                     run = event.run
                 elif isinstance(event, FinishEvent):
                     finished = event
     except KeyboardInterrupt as interrupt:
         if run is not None and any((run / name).is_file() for name in RESUMABLE_FILES):
-            again = f"vitrail train --resume {shlex.quote(str(run))}"
-            message = f"Interrupted. What was saved is in {run}. Continue with: {again}"
+            message = f"Interrupted. What was saved is in {run}. {resume_instructions(run)}"
         else:
             message = "Interrupted; nothing was saved yet."
         raise InterruptedRun(message) from interrupt
+    if run is None and is_stopped:
+        raise InterruptedRun("Stopped before the training began; nothing was saved yet.")
     if run is None:
         raise ValueError("A training that opens no run folder is a dry run, which is not followed.")
     return TrainOutcome(run, finished)
@@ -214,6 +226,8 @@ def format_event(event: Event) -> str:
         ).lstrip()
     if isinstance(event, TaskProgress):
         return f"{event.task_name} {event.done:,}/{event.total:,}  {format_duration(event.seconds_left)} left"
+    if isinstance(event, StopEvent):
+        return f"Stopped after step {event.step:,}, saved. {resume_instructions(event.run)}" if event.run else ""
     if isinstance(event, ValidationEvent):
         return f"step {event.step:,}  validation {_format_metric(event)}  loss {event.loss:.3f}"
     return ""

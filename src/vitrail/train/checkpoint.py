@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -317,6 +317,16 @@ def is_save_due(recipe: Recipe, step: int, saved_at: float, signal_request: Sign
     return is_time or signal_request.save or bool(signal_request) or step == recipe.steps
 
 
+@contextmanager
+def save_when_closed(save: Callable[[], object]) -> Iterator[None]:
+    """Within this block of a generator, `save` is called if the generator is closed: its events are read no further."""
+    try:
+        yield
+    except GeneratorExit:
+        save()
+        raise
+
+
 class CheckpointSaver:
     """Saves one run: about once a minute, or every so many steps if the recipe says so."""
 
@@ -329,12 +339,20 @@ class CheckpointSaver:
         """Whether this process holds all weights and can save without the other ranks."""
         self.plan = plan
         """The plan that is followed, which every checkpoint holds."""
+        self.step = 0
+        """The last step that this process has taken."""
         self._saved_at = time.monotonic()
+        self._saved_step = 0
         self._warned = False
 
     def is_due(self, step: int, signal_request: SignalRequest) -> bool:
         """Whether to save after this step; see `is_save_due`."""
         return is_save_due(self.plan.recipe, step, self._saved_at, signal_request)
+
+    def save_last_step(self) -> None:
+        """Save the last step, unless it is saved or this process cannot do it alone."""
+        if self.step > self._saved_step and self.can_save_alone:
+            self.save(self.step)
 
     def save(self, step: int) -> list[str]:
         """Save the run after `step` steps; returns warnings.
@@ -363,7 +381,7 @@ class CheckpointSaver:
         finally:
             if sharded_save is not None:
                 sharded_save.close()
-        self._saved_at = time.monotonic()
+        self._saved_at, self._saved_step = time.monotonic(), step
         undeleted = list_old_checkpoints(folder, step)
         if not undeleted or self._warned:
             return []

@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
-from .. import config, runtime
+from .. import runtime
 from ..checkpoints import bundle
 from ..data.decoding.decode import to_8_bits
 from ..data.preprocess import preprocess_image
-from ..data.settings import DataSettings
 from ..errors import UsageError
 from ..evaluate import task_metrics
 from ..evaluate.decisions import Decisions
@@ -44,7 +43,7 @@ from .held_out import MapInput
 from .phases import to_absolute_path
 from .plan import CNN_TEACHER
 from .planning.planner import resolve_minutes
-from .request import TrainRequest
+from .request import TrainRequest, request_from_json, request_to_json
 from .run_folder import RunFolder, make_default_folder
 from .signals import FOLDS_FILE
 
@@ -60,7 +59,7 @@ def fit_folds(
     out: Path | None = None,
     source_object: object | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """Train the folds one after another into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join
     them.
 
@@ -75,7 +74,7 @@ def fit_folds(
         as `fit.fit`.
     """
     _check_single_process()
-    request = _resolve_request_paths(resolve_request_data(request, source_object))
+    request = resolve_request_paths(resolve_request_data(request, source_object))
     out = _create_folds_folder(out, request, settings)
     yield RunFolderEvent(out)
     with lock.Lock(out):
@@ -93,7 +92,7 @@ def plan_first_fold(
     settings: runtime.RuntimeSettings,
     source_object: object | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """The plan of the first fold; nothing is trained.
 
     Raises:
@@ -107,7 +106,7 @@ def plan_first_fold(
 
 def resume_folds(
     out: Path, source_object: object | None = None, custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """Resume folds that were interrupted.
 
     Raises:
@@ -148,8 +147,8 @@ def _check_single_process() -> None:
         raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
 
 
-def _resolve_request_paths(request: TrainRequest) -> TrainRequest:
-    """The request with absolute paths, so that the folds can be resumed from anywhere."""
+def resolve_request_paths(request: TrainRequest) -> TrainRequest:
+    """The request with absolute paths, so that its runs can be resumed from anywhere."""
     named = {
         name: to_absolute_path(text)
         for name, text in request.overrides.items()
@@ -161,18 +160,12 @@ def _resolve_request_paths(request: TrainRequest) -> TrainRequest:
 
 def _read_request(out: Path) -> tuple[TrainRequest, runtime.RuntimeSettings]:
     """The request and settings that `_create_folds_folder` has written."""
-    stored = json.loads((out / FOLDS_FILE).read_text(encoding="utf-8"))
-    data = config.read(DataSettings, stored["wishes"].pop("data"), str(out / FOLDS_FILE))
-    size = stored["wishes"].pop("image_size")
-    request = TrainRequest(data=data, image_size=None if size is None else tuple(size), **stored["wishes"])
-    return request, config.read(runtime.RuntimeSettings, stored["settings"], str(out / FOLDS_FILE))
+    return request_from_json(json.loads((out / FOLDS_FILE).read_text(encoding="utf-8")), str(out / FOLDS_FILE))
 
 
 def _create_folds_folder(out: Path | None, request: TrainRequest, settings: runtime.RuntimeSettings) -> Path:
     """Make the folder of all folds with its request; one with the same request may exist already."""
-    fields: dict[str, Any] = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
-    fields |= {"data": config.write(request.data), "overrides": dict(request.overrides)}
-    text = {"wishes": fields, "settings": config.write(settings)}
+    text = request_to_json(request, settings)
     if out is None:
         out = make_default_folder(request.data.source, request.model or "automatic", datetime.now())
     elif is_folds_folder(out):
@@ -194,7 +187,7 @@ def _train_folds(
     out: Path,
     source_object: object | None,
     custom_functions: CustomFunctions,
-) -> Iterator[Event]:
+) -> Generator[Event]:
     folds = request.data.folds
     seconds = 0.0
     for fold in range(folds):
@@ -205,12 +198,13 @@ def _train_folds(
             if run.plan_file.is_file()
             else fit(_request_for_fold(request, fold), settings, run.path, False, source_object, custom_functions)
         )
-        for event in events:
-            if isinstance(event, FinishEvent):
-                seconds += event.seconds
-                yield Note(f"{event.metrics.headline()}.")
-            elif not isinstance(event, RunFolderEvent):  # the folder of all folds is open
-                yield event
+        with closing(events):
+            for event in events:
+                if isinstance(event, FinishEvent):
+                    seconds += event.seconds
+                    yield Note(f"{event.metrics.headline()}.")
+                elif not isinstance(event, RunFolderEvent):  # the folder of all folds is open
+                    yield event
     out_of_fold = load_fold_predictions(out, source_object)
     metrics = finish_folds(out, out_of_fold)
     yield Note(_write_label_errors(out, out_of_fold))

@@ -177,6 +177,8 @@ def resolve_data_paths(settings: DataSettings) -> DataSettings:
     return dataclasses.replace(
         settings,
         source=_absolute_source(settings.source),
+        val_source=settings.val_source and _absolute_source(settings.val_source),
+        test_source=settings.test_source and _absolute_source(settings.test_source),
         data_root=str(Path(settings.data_root).expanduser().resolve()) if settings.data_root else "",
         exclude=str(Path(settings.exclude).expanduser().absolute()) if settings.exclude else "",
     )

@@ -1,44 +1,75 @@
-"""Training events: plain values that a training yields one after another."""
+"""Training events: plain values that a training yields one after another, such as `vitrail.train` does."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..errors import UsageError
 from ..evaluate.task_metrics import TaskMetrics
 from ..files.atomic import write_json
 from .plan import Plan
 
 
+class StopSwitch:
+    """Whether a training was asked to stop by one of its events."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+
 @dataclass(frozen=True)
-class Note:
-    """A sentence for a person."""
+class TrainingEvent:
+    """What a training says as it goes on; each kind of event is a class below."""
+
+    _switch: StopSwitch | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def stop(self) -> None:
+        """Stop the training after this event: it saves its last step and can be resumed, as after Ctrl-C.
+
+        `vitrail.train` then yields a `StopEvent` and ends; `vitrail.fit` returns the run. After a `FinishEvent` nothing
+        is left to stop.
+
+        Raises:
+            UsageError: the event comes from no training that is going on.
+        """
+        if self._switch is None:
+            raise UsageError("This event comes from no training that could be stopped.")
+        self._switch.is_on = True
+
+
+@dataclass(frozen=True)
+class Note(TrainingEvent):
+    """A sentence for a person: what was read, decided, found or saved."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class PlanEvent:
-    """The plan is final."""
+class PlanEvent(TrainingEvent):
+    """The plan is final: every setting, with the reasons of those that were chosen."""
 
     plan: Plan
     reasons: dict[str, str]
+    """Why a field has its value, by its dotted name."""
     cost: RunCost | None = None
     """The predicted cost; None where it was not measured."""
 
 
 @dataclass(frozen=True)
-class RunFolderEvent:
+class RunFolderEvent(TrainingEvent):
     """The run folder exists; everything from here on is kept in it."""
 
     run: Path
 
 
 @dataclass(frozen=True)
-class StepProgress:
+class StepProgress(TrainingEvent):
     """The state after an optimiser step; `seconds_left` is the expected time to the end of its phase."""
 
     step: int
@@ -52,7 +83,7 @@ class StepProgress:
 
 
 @dataclass(frozen=True)
-class TaskProgress:
+class TaskProgress(TrainingEvent):
     """Progress of work other than training steps; `seconds_left` is the expected time to its end."""
 
     task_name: str
@@ -62,7 +93,7 @@ class TaskProgress:
 
 
 @dataclass(frozen=True)
-class ValidationEvent:
+class ValidationEvent(TrainingEvent):
     """Metrics on (a sample of) the validation images during a run."""
 
     step: int
@@ -74,7 +105,17 @@ class ValidationEvent:
 
 
 @dataclass(frozen=True)
-class FinishEvent:
+class StopEvent(TrainingEvent):
+    """The training was stopped by `stop`: nothing follows. `vitrail.open(event.run).resume()` goes on exactly."""
+
+    run: Path | None
+    """The run folder; None if it was stopped before there was one, so that nothing is kept."""
+    step: int
+    """The optimiser steps of the training that are done and saved."""
+
+
+@dataclass(frozen=True)
+class FinishEvent(TrainingEvent):
     """The run is complete; `metrics` are those of the held-out images."""
 
     run: Path
@@ -83,7 +124,24 @@ class FinishEvent:
     seconds: float
 
 
-Event = Note | PlanEvent | RunFolderEvent | TaskProgress | StepProgress | ValidationEvent | FinishEvent
+Event = Note | PlanEvent | RunFolderEvent | TaskProgress | StepProgress | ValidationEvent | StopEvent | FinishEvent
+
+
+def make_stoppable(events: Generator[Event, None, None]) -> Generator[Event, None, None]:
+    """Pass the events of a training on until one is stopped; then close the training, which saves, and say so."""
+    switch, run, step, is_finished = StopSwitch(), None, 0, False
+    with closing(events):
+        for event in events:
+            if isinstance(event, RunFolderEvent):
+                run = event.run
+            elif isinstance(event, StepProgress) and not event.phase:
+                step = event.step
+            is_finished = isinstance(event, FinishEvent)
+            yield dataclasses.replace(event, _switch=switch)
+            if switch.is_on and not is_finished:
+                events.close()
+                yield StopEvent(run, step, _switch=switch)
+                return
 
 
 # -- Cost of a run, predicted and actual: wall-clock seconds and peak memory

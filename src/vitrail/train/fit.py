@@ -61,7 +61,7 @@ def fit(
     dry_run: bool = False,
     source_object: object | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """Make a plan for a request and follow it into a new run folder; with `dry_run` stop at the plan.
 
     Args:
@@ -101,7 +101,7 @@ def fit_plan(
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
     dry_run: bool = False,
     changes: Mapping[str, str] | None = None,
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """Follow a written plan from its first step into a new run folder, without its extension if it has one.
 
     Args:
@@ -139,7 +139,7 @@ def resume_run(
     extension: Extension | None = None,
     compute: Mapping[str, str] | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """Continue a run from its newest complete checkpoint; without one, from its first step.
 
     Args:
@@ -349,7 +349,7 @@ def _create_run_folder(out: Path | None, plan: Plan, group: RankGroup) -> RunFol
     return RunFolder(Path(group.run_on_rank0(create_folder)))
 
 
-def _start_run(context: TrainContext, reasons: Reasons, findings: DataCheckReport | None) -> Iterator[Event]:
+def _start_run(context: TrainContext, reasons: Reasons, findings: DataCheckReport | None) -> Generator[Event]:
     """Write the record of a new run, then train."""
     if findings is not None:  # only rank 0 has checked the images, and writes
         run, plan, dataset = context.run, context.plan, context.dataset

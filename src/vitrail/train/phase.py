@@ -124,8 +124,18 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Generator[Event, None, Pl
     budget = _make_phase_budget(run, phase, start, began)
     step_seconds: deque[float] = deque(maxlen=50)
     saved_at, record_every = time.monotonic(), max(1, phase.recipe.steps // PHASE_RECORDED_ROWS)
-    with listen_for_signals() as signal_request:
+    step = saved_step = start
+
+    def save_step() -> None:
+        if step == saved_step:
+            return
+        kept = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict(), BEGAN_KEY: began}
+        plan_text = config.to_toml(phase.plan, {})
+        checkpoint.save_checkpoint(folder, step, phase.module, optimizers, None, plan_text, kept)
+
+    with listen_for_signals() as signal_request, checkpoint.save_when_closed(save_step):
         for done in iterate_phase_steps(phase, optimizers, start, guards):
+            step = done.step
             step_seconds.append(done.seconds)
             if budget is not None:
                 budget.finish_step(phase.recipe, done.step)
@@ -138,9 +148,8 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Generator[Event, None, Pl
                 phase = _replan(run, phase, budget, done.step)
                 guards.recipe, last = phase.recipe, phase.recipe.steps
             if checkpoint.is_save_due(phase.recipe, done.step, saved_at, signal_request):
-                kept = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict(), BEGAN_KEY: began}
-                plan_text = config.to_toml(phase.plan, {})
-                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, kept)
+                save_step()
+                saved_step = step
                 if signal_request.save:
                     where = f"step {done.step:,} of {last:,} of the {phase.title}"
                     yield Note(f"Saved after {where}, as a signal asked; it goes on.")

@@ -14,11 +14,12 @@ from .. import config
 from ..errors import UsageError
 from .plan import Plan
 
-CHANGEABLE = ("recipe.", "compute.", "track.", "data.source", "data.data_root", "minutes", "model_name")
+SOURCES = ("data.source", "data.val_source", "data.test_source")
+CHANGEABLE = ("recipe.", "compute.", "track.", *SOURCES, "data.data_root", "minutes", "model_name")
 HARMLESS = (
     "compute.num_workers",
     "track.",
-    "data.source",
+    *SOURCES,
     "data.data_root",
     "model_name",
     "recipe.save_every",

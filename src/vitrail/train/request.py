@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from .. import config
 from ..data.settings import DataSettings
 from ..data.source import Task
+from ..runtime import RuntimeSettings
 from ..spec import BitDepth, DicomWindowMode
 
 FEW_IMAGES = 5000
@@ -30,6 +34,21 @@ class TrainRequest:
     seed: int = 0
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Plan fields by their dotted names, as text."""
+
+
+def request_to_json(request: TrainRequest, settings: RuntimeSettings) -> dict[str, Any]:
+    """A request and its runtime settings in JSON types, for `request_from_json`."""
+    fields: dict[str, Any] = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    fields |= {"data": config.write(request.data), "overrides": dict(request.overrides)}
+    return {"wishes": fields, "settings": config.write(settings)}
+
+
+def request_from_json(stored: Mapping[str, Any], where: str) -> tuple[TrainRequest, RuntimeSettings]:
+    """The request and settings of `request_to_json`; `where` names their file in messages."""
+    fields = dict(stored["wishes"])
+    data, size = config.read(DataSettings, fields.pop("data"), where), fields.pop("image_size")
+    request = TrainRequest(data=data, image_size=None if size is None else tuple(size), **fields)
+    return request, config.read(RuntimeSettings, stored["settings"], where)
 
 
 @dataclass(frozen=True)

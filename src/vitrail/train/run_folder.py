@@ -247,7 +247,7 @@ def describe_environment() -> dict[str, object]:
 # -- log.txt: messages of the training with their time, and why it ended
 
 
-def log_events(run: RunFolder, events: Generator[Event]) -> Iterator[Event]:
+def log_events(run: RunFolder, events: Generator[Event]) -> Generator[Event]:
     """Pass events on, and log their texts; steps are in metrics.jsonl."""
     run.log(" ".join([f"vitrail {version('vitrail')}:", "vitrail", *sys.argv[1:]]))
     with closing(events):

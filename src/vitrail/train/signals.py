@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import InterruptedRun
 
@@ -25,6 +26,10 @@ SAVE_SIGNALS = tuple(_AVAILABLE[name] for name in ("SIGUSR1",) if name in _AVAIL
 FOLDS_FILE = "folds.json"
 """Marks a folder whose run folders are folds, which are resumed together."""
 
+TUNE_FILE = "tune.json"
+"""Marks a folder whose run folders are trials, which are resumed together."""
+
+EventT = TypeVar("EventT")
 SignalHandler = Callable[[int, FrameType | None], Any]
 
 
@@ -115,10 +120,45 @@ def ignore_save_signals() -> Iterator[None]:
         yield
 
 
+def lend_signals(events: Generator[EventT]) -> Generator[EventT]:
+    """Pass events on; while the caller has one, signals do what the caller has set, and not what the training has."""
+    if threading.current_thread() is not threading.main_thread():  # the program owns the signals
+        yield from events
+        return
+    own: dict[signal.Signals, Any] = {}  # the training's handlers, while it waits
+    try:
+        while True:
+            callers = _exchange_handlers(own)
+            try:
+                event = next(events)
+            except StopIteration:
+                return
+            finally:
+                own = _exchange_handlers(callers)
+            yield event
+    finally:
+        callers = _exchange_handlers(own)
+        try:
+            events.close()
+        finally:
+            _exchange_handlers(callers)
+
+
+def _exchange_handlers(handlers: Mapping[signal.Signals, Any]) -> dict[signal.Signals, Any]:
+    """Install handlers and return those of all our signals before; None, of another language, stays."""
+    before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, *SAVE_SIGNALS)}
+    for number, handler in handlers.items():
+        if handler is not None and handler is not before[number]:
+            signal.signal(number, handler)
+    return before
+
+
 def resume_instructions(path: Path) -> str:
-    """A sentence on how to resume a run, or all folds of a fold; under SLURM, also how to requeue the job."""
-    folder = path.parent if (path.parent / FOLDS_FILE).is_file() else path
-    text = f"Continue with: vitrail train --resume {shlex.quote(str(folder))}"
+    """A sentence on how to resume a run, or all folds or trials of one; under SLURM, also how to requeue the job."""
+    is_member = any((path.parent / name).is_file() for name in (FOLDS_FILE, TUNE_FILE))
+    folder = path.parent if is_member else path
+    verb = "tune" if (folder / TUNE_FILE).is_file() else "train"
+    text = f"Continue with: vitrail {verb} --resume {shlex.quote(str(folder))}"
     job = os.environ.get("SLURM_JOB_ID")
     return f"{text} (this is SLURM job {job}: scontrol requeue {job} runs its script again)" if job else text
 

@@ -19,7 +19,7 @@ from ..files import disk
 from ..formatting import format_count
 from ..runtime import is_out_of_memory
 from . import checkpoint, events, guards, loop
-from .checkpoint import CheckpointSaver
+from .checkpoint import CheckpointSaver, save_when_closed
 from .context import TrainContext
 from .distributed.consistency import broadcast_plan
 from .events import Event, Note, StepProgress, ValidationEvent
@@ -64,21 +64,23 @@ def run_trainer(
     saver = CheckpointSaver(run, plan, train_state, guards, group)
     stop = 0  # the number of a signal
     yield from _batch_warnings(context, start)
-    with listen_for_signals() as signal_request:
+    with listen_for_signals() as signal_request, save_when_closed(saver.save_last_step):
         for done in _steps_saved_on_error(context, train_state, start, saver, guards):
+            saver.step = done.step
             step_seconds.append(done.seconds)
             if budget is not None:
                 budget.finish_step(plan.recipe, done.step)
             progress = _make_progress(done, plan, step_seconds, predicted_seconds)
             if done.step % record_every == 0 or done.step == plan.recipe.steps:
                 run.record(_metrics_row(done, progress))
-            yield progress
+            news: list[Event] = [progress]
             if val_images is not None and plan.recipe.evaluates_at(done.step):
                 gathered = gather_train_state(train_state, plan, group)
                 try:
-                    yield from _evaluate(context, gathered, val_images, val_rows, done.step, guards)
+                    news += _evaluate(context, gathered, val_images, val_rows, done.step, guards)
                 except (DataError, MemoryError, RuntimeError) as error:
                     raise _evaluation_error(run, saver, done.step, error) from error
+            yield from news  # the training may be closed here, and then its metrics are whole
             messages = guards.take_messages(done.step)
             due, stop, replans = _agree_on_next(context, saver, done.step, signal_request, budget)
             if replans and budget is not None:

@@ -8,9 +8,11 @@ from vitrail.cli.arguments import flag_names
 from vitrail.cli.main import COMMANDS
 
 FLAGS = {
-    "train": """--model --weights --minutes --epochs --steps --image-size --channels --seed --device --data-root
-                --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run
-                --devices --help-plan --json --debug""",
+    "train": """--val --test --model --weights --minutes --epochs --steps --image-size --channels --seed --device
+                --data-root --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out
+                --dry-run --devices --help-plan --json --debug""",
+    "tune": """--trials --val --test --model --weights --minutes --steps --image-size --channels --seed --device
+               --data-root --skip-bad --task --group --exclude --resume --out --json --debug""",
     "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --split --data-root
                    --skip-bad --device --precision --json --debug""",
     "predict": "--to --sets --engine --part-size --skip-bad --device --precision --json --debug",
@@ -35,6 +37,7 @@ FLAGS = {
 }
 WORDS = {
     "train": ("source",),
+    "tune": ("source",),
     "evaluate": ("model", "source"),
     "predict": ("model", "paths"),
     "embed": ("model", "paths"),

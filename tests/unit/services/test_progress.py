@@ -20,7 +20,7 @@ def step(number: int, steps: int = 100) -> StepProgress:
 
 def drawn(*events: object) -> list[str]:
     stream = StringIO()
-    follow_training(iter((RunFolderEvent(Path("nowhere")), *events)), stream)
+    follow_training((event for event in (RunFolderEvent(Path("nowhere")), *events)), stream)
     return stream.getvalue().splitlines()
 
 
@@ -97,7 +97,7 @@ def test_a_training_goes_on_where_nothing_can_be_shown(terminal, monkeypatch):
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
     events = [RunFolderEvent(Path("run")), Note("Hello."), step(1), ValidationEvent(1, 0.75, 0.1), step(100)]
-    assert follow_training(iter(events), Broken(terminal)) == TrainOutcome(Path("run"), None)
+    assert follow_training((event for event in events), Broken(terminal)) == TrainOutcome(Path("run"), None)
     with open_display(Broken(terminal)) as view:
         for event in events:
             view.show(event)
@@ -129,12 +129,13 @@ def test_ctrl_c_with_something_kept_says_how_to_go_on(kept, tmp_path):
 
 
 def test_events_end_with_the_run_folder_and_what_came_of_it(tmp_path):
-    assert follow_training(iter([Note("Hello."), RunFolderEvent(tmp_path)]), StringIO()) == TrainOutcome(tmp_path, None)
+    events = [Note("Hello."), RunFolderEvent(tmp_path)]
+    assert follow_training((event for event in events), StringIO()) == TrainOutcome(tmp_path, None)
 
 
 def test_a_dry_run_is_not_followed():
     with pytest.raises(ValueError, match="dry run"):
-        follow_training(iter([Note("Hello.")]), StringIO())
+        follow_training((event for event in [Note("Hello.")]), StringIO())
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_step_that_is_not_finite_is_not_applied_is_written_down_and_told(tmp_p
 
 def test_the_third_in_a_row_ends_it_though_it_was_stopped_between_them(tmp_path: Path):
     run = RunFolder.create(tmp_path / "run")
-    events_of(run, small(bad=(3, 4)), until=5)  # step 4 is saved, and 5 is not
+    events_of(run, small(bad=(3, 4)), until=4)  # which is saved when its events are read no further
     (newest, _) = checkpoint.find_newest_checkpoint(preludes.phase_checkpoint_folder(run, "pretrain"))
     assert newest is not None and checkpoint.read_checkpoint_facts(newest)["guards"]["in_a_row"] == 2
     with pytest.raises(DivergedError, match=r"^The pre-training diverged: .* in steps 3 to 5\. Do it better\.$") as end:
@@ -121,7 +121,7 @@ def test_a_resume_refuses_the_same_steps_and_ends_with_the_same_bits(stopped, tm
 def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run, true = RunFolder.create(tmp_path / "run"), checkpoint.save_checkpoint
     monkeypatch.setattr(checkpoint, "save_checkpoint", lambda *words: true(*words[:-1], {preludes.IMAGES_HASH_KEY: ""}))
-    events_of(run, small(), until=4)
+    events_of(run, small(), until=3)
     monkeypatch.undo()
     told = notes(events_of(run, small(bad=(5,))))
     assert told[0] == "Going on after step 3 of 8 of the pre-training." and "Step 5 of the pre-training was" in told[1]

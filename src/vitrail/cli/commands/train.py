@@ -31,6 +31,7 @@ class Train(Command):
       vitrail train flowers/ --model vit_tiny_patch16_224 --epochs 20
       vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
+      vitrail train site_a.csv --val site_b.csv --test site_c.csv
       vitrail train digits --recipe.batch_size 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8 --extend --minutes 10
@@ -42,6 +43,10 @@ class Train(Command):
     source: str = ""
     """A folder of class folders, a manifest (.csv, .tsv, .jsonl, .parquet), arrays (.npz, .npy), tar shards, hf:NAME,
     or one of digits, planted, mnist, fashion-mnist, cifar10, cifar100; may be left out with --resume or --plan."""
+    val: str | None = None
+    """A SOURCE of its own for the validation pictures; by default a tenth of the training pictures."""
+    test: str | None = None
+    """A SOURCE of its own for the test pictures; by default a fifth of all pictures."""
     model: str | None = None
     """A named size such as vit_tiny_patch16_224; by default a small one that suits the pictures."""
     weights: str | None = None

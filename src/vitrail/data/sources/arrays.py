@@ -68,7 +68,7 @@ def _build_source(
     ends = np.cumsum([len(part.images) for part in parts])
     groups = [part.groups for part in parts if part.groups is not None]
     rows = {part.split: np.arange(end - len(part.images), end) for part, end in zip(parts, ends, strict=True)}
-    images = _concat_images(path, parts)
+    images = concat_stacks(str(path), parts)
     annotations = Annotations(
         labels=infer_labels(_concat_labels(path, parts), len(images), settings, str(path), names),
         groups=np.concatenate(groups) if groups else None,
@@ -256,14 +256,18 @@ def _read_npy_pair(file: ArrayFile, settings: DataSettings) -> SplitArrays:
     return _read_arrays(file, "", "", labels, "", None)
 
 
-def _concat_images(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray | ConcatSequence[np.ndarray]:
-    """Concatenate to one array where this costs little memory."""
+def concat_stacks(where: str, parts: Sequence[SplitArrays]) -> np.ndarray | ConcatSequence[np.ndarray]:
+    """Concatenate the images of splits to one array where this costs little memory.
+
+    Raises:
+        DataError: arrays of different types; `where` names them in the message.
+    """
     stacks = [part.images for part in parts]
     first = parts[0]
     for part in parts:
         if part.images.dtype != first.images.dtype:
             raise DataError(
-                f"{path}: pictures of {first.split} are {first.images.dtype}, those of {part.split} "
+                f"{where}: pictures of {first.split} are {first.images.dtype}, those of {part.split} "
                 f"{part.images.dtype}. One value range must fit all: save them with the same type."
             )
     if len(parts) == 1:

@@ -66,7 +66,7 @@ def infer_labels(
     has_fractions = any(isinstance(cell, float) and not math.isnan(cell) for cell in cells)
     if has_fractions and all(cell is None or isinstance(cell, int | float) for cell in cells):
         cells = [_float_to_int(cell) for cell in cells]
-    column = column or ("value" if has_fractions else "label")
+    column = column or ("value" if has_fractions or settings.task == "regression" else "label")
     return infer_task({column: cells}, settings, lambda row: f"{where}, row {row:,}")
 
 

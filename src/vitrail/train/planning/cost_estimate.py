@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import torch
@@ -56,21 +56,21 @@ class RunTimer:
         self.decode_seconds = time.perf_counter() - start_time
 
     def record_cost(
-        self, events: Iterator[Event], folder: Path, plan: Plan, predicted: RunCost | None
-    ) -> Iterator[Event]:
+        self, events: Generator[Event], folder: Path, plan: Plan, predicted: RunCost | None
+    ) -> Generator[Event]:
         """Pass the events of a run on, and write its predicted cost at once and its actual cost at its end.
 
         An interrupted run has no actual cost, because it is not timed as a whole.
         """
         prepared = self.elapsed_seconds()
         events_module.write_cost(folder, predicted)
-        for event in events:
-            if isinstance(event, FinishEvent):
-                after = self.elapsed_seconds() - prepared - event.seconds
-                events_module.write_cost(
-                    folder, predicted, RunCost(prepared, event.seconds, after, measure_peak_memory(plan.compute.device))
-                )
-            yield event
+        with closing(events):
+            for event in events:
+                if isinstance(event, FinishEvent):
+                    after = self.elapsed_seconds() - prepared - event.seconds
+                    memory = measure_peak_memory(plan.compute.device)
+                    events_module.write_cost(folder, predicted, RunCost(prepared, event.seconds, after, memory))
+                yield event
 
 
 def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, timer: RunTimer) -> RunCost:

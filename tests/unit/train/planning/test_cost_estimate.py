@@ -47,7 +47,7 @@ def test_a_pace_is_the_mean_over_its_phases():
 
 
 def test_a_run_that_does_not_end_has_a_predicted_cost_only(tmp_path):
-    events = RunTimer().record_cost(iter([Note("on the way")]), tmp_path, Plan(), PREDICTED)
+    events = RunTimer().record_cost((note for note in [Note("on the way")]), tmp_path, Plan(), PREDICTED)
     assert list(events) == [Note("on the way")]
     assert json.loads((tmp_path / events_module.COST_FILE).read_text()) == {
         "predicted": PREDICTED.to_json(),
