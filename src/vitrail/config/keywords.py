@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from .library_names import explain_library_name
+from .library_names import LIBRARY_NAMES, explain_library_name
 from .schema import describe, suggest_name
 
 P = ParamSpec("P")
@@ -15,11 +15,14 @@ ResultT = TypeVar("ResultT")
 ClassT = TypeVar("ClassT")
 
 
-def explain_keywords(settings: type[Any] | None = None) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
+def explain_keywords(
+    settings: type[Any] | None = None, sentences: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
     """Decorate a function so that the TypeError for an unknown keyword explains it.
 
     Args:
         settings: the class whose fields the function's argument `settings` takes by their dotted names.
+        sentences: unknown keyword -> what to do instead.
     """
 
     def decorate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
@@ -29,7 +32,7 @@ def explain_keywords(settings: type[Any] | None = None) -> Callable[[Callable[P,
         def call_with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> ResultT:
             for name in kwargs:
                 if name not in parameters:
-                    hint = _explain_keyword(name, list(parameters), settings)
+                    hint = explain_keyword(name, list(parameters), settings, sentences or {})
                     raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}.{hint}")
             return function(*args, **kwargs)
 
@@ -44,7 +47,12 @@ def explain_class_keywords(cls: type[ClassT]) -> type[ClassT]:
     return cls
 
 
-def _explain_keyword(name: str, parameters: list[str], settings: type[Any] | None) -> str:
+def explain_keyword(name: str, parameters: list[str], settings: type[Any] | None, sentences: Mapping[str, str]) -> str:
+    """What an unknown keyword is called here, or which is near, with a blank before it; empty if nothing is known."""
+    if name in sentences:
+        return f" {sentences[name]}"
+    if word := next((word for word in parameters if word in LIBRARY_NAMES and LIBRARY_NAMES[word].field == name), ""):
+        return f" It is called {word} here."
     fields = [] if settings is None else [field.name for field in describe(settings)]
     known = {parameter: parameter for parameter in parameters}
     known |= {field: f'settings={{"{field}": ...}}' for field in fields if field not in known}
