@@ -157,7 +157,7 @@ class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 raise UsageError(unknown_setting_message(field, known, type(self).__name__))
         for name in params:
             if name not in own and name not in fields.values():
-                hint = explain_keyword(name, list(own), Plan, SCIKIT_LEARN_WORDS)
+                hint = explain_keyword(name, list(own), Plan, SCIKIT_LEARN_WORDS, f"{SETTINGS_PREFIX}{{}}")
                 raise UsageError(f"{type(self).__name__} has no parameter {name!r}.{hint}")
         super().set_params(**{name: value for name, value in params.items() if name in own})
         if fields:

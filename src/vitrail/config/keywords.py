@@ -47,15 +47,26 @@ def explain_class_keywords(cls: type[ClassT]) -> type[ClassT]:
     return cls
 
 
-def explain_keyword(name: str, parameters: list[str], settings: type[Any] | None, sentences: Mapping[str, str]) -> str:
-    """What an unknown keyword is called here, or which is near, with a blank before it; empty if nothing is known."""
+def explain_keyword(
+    name: str,
+    parameters: list[str],
+    settings: type[Any] | None,
+    sentences: Mapping[str, str],
+    setting_form: str = 'settings={{"{}": ...}}',
+) -> str:
+    """What an unknown keyword is called here, or which is near, with a blank before it; empty if nothing is known.
+
+    Args:
+        settings, sentences: as `explain_keywords`.
+        setting_form: how a field of the settings is given.
+    """
     if name in sentences:
         return f" {sentences[name]}"
     if word := next((word for word in parameters if word in LIBRARY_NAMES and LIBRARY_NAMES[word].field == name), ""):
         return f" It is called {word} here."
     fields = [] if settings is None else [field.name for field in describe(settings)]
     known = {parameter: parameter for parameter in parameters}
-    known |= {field: f'settings={{"{field}": ...}}' for field in fields if field not in known}
+    known |= {field: setting_form.format(field) for field in fields if field not in known}
     for field in sorted(fields, key=lambda field: not field.startswith("recipe.")):
         if field.rpartition(".")[2] == name:
             return f" Give it as {known[field]}."

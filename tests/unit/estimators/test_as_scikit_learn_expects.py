@@ -78,7 +78,11 @@ def test_each_setting_is_a_parameter(kind):
         ("settings__recipe.lrr", r"^ViTClassifier: there is no setting recipe\.lrr\. Did you mean recipe\.lr\?$"),
         ("settings__learning_rate", r"there is no setting learning_rate\. It is called recipe\.lr here"),
         ("settings__steps", r"there is no setting steps\. Did you mean recipe\.steps\?"),
-        ("learning_rate", r'^ViTClassifier has no parameter \'learning_rate\'\. It is called settings=\{"recipe\.lr"'),
+        (
+            "learning_rate",
+            r"^ViTClassifier has no parameter 'learning_rate'\. It is called settings__recipe\.lr here\.$",
+        ),
+        ("lr", r"no parameter 'lr'\. Give it as settings__recipe\.lr\.$"),
         ("minuets", r"no parameter 'minuets'\. Did you mean minutes\?"),
         ("seed", r"no parameter 'seed'\. It is called random_state here"),
         ("tol", r"no parameter 'tol'\. A training has a budget of minutes, epochs or steps"),
@@ -105,7 +109,7 @@ def test_a_parameter_that_does_not_exist_is_refused_with_ours(name, words):
         ("warm_start", r"goes on by run_\.extend\(steps=\.\.\.\)"),
         ("n_jobs", r'settings=\{"compute\.threads": \.\.\.\} says'),
         ("seed", r"It is called random_state here\."),
-        ("max_iter", r"recipe\.steps"),
+        ("max_iter", r"It is called steps here\."),
         ("learning_rate_init", r"recipe\.lr"),
     ],
 )
@@ -146,7 +150,7 @@ def test_two_processes_fit_in_folders_and_with_threads_of_their_own():
 
 
 @pytest.mark.parametrize(
-    "classes", [np.array([False, True, True]), np.array(["x", "yy", "z"]), np.array([1.5, 2.5, 3])]
+    "classes", [np.array([False, True, True]), np.array(["x", "yy", "z"]), np.array([1.0, 2.0, 4.0])]
 )
 def test_predicted_labels_have_the_dtype_of_the_labels(classes):
     estimator = vitrail.ViTClassifier(**QUICK).fit(X, classes[Y])

@@ -58,6 +58,7 @@ FEW_FITS = {
 }  # fmt: skip
 TRAININGS: dict[str, dict[str, Any]] = {
     "check_classifiers_train": LEARNING,
+    "check_class_weight_classifiers": LEARNING,
     "check_regressors_train": {
         **LEARNING, "steps": 300, "settings": {**LEARNING["settings"], "recipe.mixup": 0.0, "recipe.lr": 0.004}
     },
@@ -91,7 +92,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 def test_scikit_learn_s_checks_pass(estimator: Any, check: Callable[[Any], None], threads_kept):  # noqa: F811
-    if name_of(check) in TRAININGS:  # the two that ask for a good model
+    if name_of(check) in TRAININGS:  # those that ask for a good model
         estimator.set_params(**TRAININGS[name_of(check)])
     check(estimator)
 
