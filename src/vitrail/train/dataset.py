@@ -61,7 +61,8 @@ class Dataset:
     @property
     def scaling(self) -> TargetScaling | None:
         """The standardization of regression targets, fitted to the train split; None for the other tasks."""
-        return fit_scaling(self.targets("train")) if self.source.task == "regression" else None
+        is_regression = self.source.task == "regression"
+        return fit_scaling(self.targets("train"), self.image_weights) if is_regression else None
 
     def loss_targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """The targets of a split for the loss: standardized for regression, unchanged for other tasks."""

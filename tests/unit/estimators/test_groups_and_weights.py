@@ -93,8 +93,9 @@ def test_whole_weights_are_copies_where_a_step_sees_every_picture(kind):
         kind(validation_fraction=0, **EXACT).fit(X.repeat(copies, axis=0), Y.repeat(copies), sample_weight=given)
         for copies, given in ((1, times), (times, None), (1, None))
     )
-    np.testing.assert_allclose(weighted.transform(X), copied.transform(X), atol=2e-3)
-    assert np.abs(weighted.transform(X) - plain.transform(X)).max() > 0.02
+    rounding, difference = (np.abs(weighted.transform(X) - one.transform(X)).max() for one in (copied, plain))
+    assert rounding < 0.02, "AdamW makes whole steps of gradients that are 0 but for rounding"
+    assert difference > 5 * rounding
 
 
 @pytest.mark.parametrize(
