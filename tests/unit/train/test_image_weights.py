@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,15 @@ def test_weights_have_mean_one_over_the_training_images():
     splits = {"train": np.array([3, 1]), "val": np.array([0, 2]), "test": np.arange(0)}
     assert Dataset(source(np.array([9.0, 1, 7, 3])), splits).image_weights.tolist() == [1.5, 0.5]
     assert Dataset(source(None), splits).image_weights is None
+
+
+def test_numbers_are_standardised_by_their_weighted_mean():
+    numbers = dataclasses.replace(
+        source(np.array([1.0, 1, 3, 1])), task="regression", classes=("age",), targets=np.array([[2.0], [9], [6], [9]])
+    )
+    splits = {"train": np.array([0, 2]), "val": np.array([1, 3]), "test": np.arange(0)}
+    scaling = Dataset(numbers, splits).scaling
+    assert scaling is not None and scaling.mean == (5.0,) and scaling.deviation == pytest.approx((3**0.5,))
 
 
 def test_weights_of_nothing_or_less_are_no_weights():
