@@ -146,7 +146,7 @@ def learn(model: nn.Module, case: Case, recipe: Recipe) -> Iterator[float]:
         for group in optimizer.param_groups:
             group["lr"] = recipe.lr * recipe.lr_factor(step)
         shown = augment_batch(batch, recipe, plan.seed, epoch)
-        shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
+        shown, expected, _ = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
         with torch.autocast("cpu", torch.bfloat16, enabled=plan.compute.precision == "bfloat16"):
             logits = model(normalize(shown, plan.image))
         loss = F.cross_entropy(logits.float(), expected, label_smoothing=recipe.label_smoothing)

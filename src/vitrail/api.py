@@ -1,4 +1,4 @@
-"""The Python API: models (`create`, `load`, `save`) and runs (`fit`, `train`, `tune`, `open`), named as the commands."""
+"""The Python API: models (`create`, `load`, `save`) and runs (`fit`, `train`, `tune`, `open`), named as the verbs."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import shutil
@@ -12,10 +13,17 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Float32, Float64, Int64, Shaped
 from PIL.Image import Image
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import estimator_html_repr
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state, estimator_html_repr
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     assert_all_finite,
@@ -29,8 +37,12 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from . import api
-from .config.keywords import explain_keywords
-from .data.source import Task
+from .config import describe
+from .config.keywords import explain_keyword, explain_keywords
+from .config.schema import unknown_setting_message
+from .data.open import open_source
+from .data.settings import DataSettings
+from .data.source import Source, Task
 from .data.sources.label_input import NamedLabels
 from .errors import UsageError
 from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
@@ -42,8 +54,27 @@ from .train.plan import Plan
 PredictionsT = TypeVar("PredictionsT", ClassificationPredictions, MultilabelPredictions, RegressionPredictions)
 
 
-class ViTEstimator(BaseEstimator):
+BUDGET_SENTENCE = (
+    "A training has a budget of minutes, epochs or steps, at whose end its learning rate is 0, so it is not stopped "
+    "early; validation_fraction of the pictures is held out to calibrate probabilities and thresholds."
+)
+SCIKIT_LEARN_WORDS = {
+    **dict.fromkeys(("early_stopping", "n_iter_no_change", "tol"), BUDGET_SENTENCE),
+    "warm_start": "A fitted estimator goes on by run_.extend(steps=...), and another training begins with its weights "
+    "by weights=PATH.",
+    "n_jobs": 'A training uses every core, or as many threads as settings={"compute.threads": ...} says.',
+    "class_weight": "Only ViTClassifier has classes to weigh: sample_weight of fit weighs pictures, and "
+    'settings={"recipe.max_pos_weight": ...} the positives of labels.',
+}
+"""Parameters of scikit-learn's estimators that these do not have, and what to do instead."""
+SETTINGS_PREFIX = "settings__"
+"""Begins the parameters that are fields of the plan, such as settings__recipe.lr."""
+
+
+class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the estimators; parameters are those of `vitrail.fit` unless described here.
+
+    There is no early stopping: the budget is spent, and the learning rate falls to 0 at its end.
 
     Args:
         image_size: pixels that the model reads; where X has two axes, the shape of the image that each row is
@@ -51,14 +82,18 @@ class ViTEstimator(BaseEstimator):
             square.
         validation_fraction: fraction of the images held out for calibration and thresholds. There is no test split,
             because scikit-learn's users hold out images themselves.
-        settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
+        random_state: the seed of the training, a number by default, so that a second fit gives the same; None or
+            a RandomState draws one for each fit.
+        settings: fields of the plan by their dotted names, such as {"recipe.lr": 0.001}. Each is a parameter too, for
+            `set_params` and grid searches: {"settings__recipe.lr": [0.001, 0.002, None]}, where None leaves it to the
+            planner.
         out: the run folder; None makes a temporary one, which is deleted with the estimator.
         precision: number format of predictions: "float32", or the faster "bf16" and "fp16", as `vitrail.open` takes it.
         loss, augment: functions, as `vitrail.fit` takes them; those of a pickled estimator must be importable.
         verbose: show the training as `vitrail.fit` does.
     """
 
-    @explain_keywords(settings=Plan)
+    @explain_keywords(settings=Plan, hints=SCIKIT_LEARN_WORDS)
     def __init__(
         self,
         *,
@@ -70,7 +105,7 @@ class ViTEstimator(BaseEstimator):
         image_size: int | tuple[int, int] | str | None = None,
         channels: int | None = None,
         validation_fraction: float = 0.1,
-        seed: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
         precision: str = "float32",
         loss: CustomLoss | None = None,
@@ -87,7 +122,7 @@ class ViTEstimator(BaseEstimator):
         self.image_size = image_size
         self.channels = channels
         self.validation_fraction = validation_fraction
-        self.seed = seed
+        self.random_state = random_state
         self.device = device
         self.precision = precision
         self.loss = loss
@@ -100,7 +135,56 @@ class ViTEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = []  # features are float32 whatever X is
         return tags
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; with `deep` each of the settings too, such as settings__recipe.lr."""
+        params: dict[str, Any] = super().get_params(deep=deep)
+        settings = params["settings"] if deep and isinstance(params["settings"], Mapping) else {}
+        return params | {f"{SETTINGS_PREFIX}{name}": value for name, value in settings.items()}
+
+    def set_params(self, **params: Any) -> ViTEstimator:
+        """Set parameters; such as settings__recipe.lr set one field of the plan, and None leaves it to the planner.
+
+        Raises:
+            UsageError: an unknown name, with the nearest one.
+        """
+        fields = {name.removeprefix(SETTINGS_PREFIX): name for name in params if name.startswith(SETTINGS_PREFIX)}
+        known, own = [each.name for each in describe(Plan) if "." in each.name], self.get_params(deep=False)
+        for field in fields:
+            if field not in known:
+                raise UsageError(unknown_setting_message(field, known, type(self).__name__))
+        for name in params:
+            if name not in own and name not in fields.values():
+                hint = explain_keyword(name, list(own), Plan, SCIKIT_LEARN_WORDS, f"{SETTINGS_PREFIX}{{}}")
+                raise UsageError(f"{type(self).__name__} has no parameter {name!r}.{hint}")
+        super().set_params(**{name: value for name, value in params.items() if name in own})
+        if fields:
+            settings = dict(self.settings or {}) | {field: params[name] for field, name in fields.items()}
+            self.settings = {field: value for field, value in settings.items() if value is not None}
+        return self
+
+    @property
+    def partial_fit(self) -> Any:
+        """Raises AttributeError, so that scikit-learn does not find it."""
+        raise AttributeError(
+            f"{type(self).__name__} has no partial_fit, because a training has a schedule with an end: fit it on all "
+            "pictures, and go on by run_.extend(steps=...)."
+        )
+
+    def transform(self, X: Any) -> Float32[np.ndarray, "n D"]:
+        """Features of images: the input of the model's head, as `Run.embed` gives it.
+
+        Raises:
+            as `predict`.
+        """
+        return self._open_run().embed(list(self._parse_images(X, fitting=False))).vectors
+
+    @property
+    def _n_features_out(self) -> int:
+        """D, for the names of the features."""
+        return self.run_.plan.model.pooled_width
 
     def __getstate__(self) -> dict[str, Any]:
         """State with the run's files except checkpoints, so that an unpickled estimator can predict anywhere."""
@@ -128,14 +212,17 @@ class ViTEstimator(BaseEstimator):
             raise UsageError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         return y
 
-    def _fit_run(self, images: EstimatorImages, labels: NamedLabels, task: Task) -> None:
+    def _fit_run(self, examples: Examples, labels: NamedLabels, task: Task) -> None:
         """Train a new run on these images; a previous temporary run is removed."""
-        folder = EstimatorRunFolder(self.out)
+        folder, images = EstimatorRunFolder(self.out), examples.images
         size = None if self._has_row_input or self.image_size is None else parse_image_size(self.image_size)
+        seed = self.random_state
+        if seed is None or isinstance(seed, np.random.RandomState):
+            seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
         self.run_ = api.fit(
-            (images, labels),
+            examples.to_source(labels, task),
             model=self.model, weights=self.weights, minutes=self.minutes, epochs=self.epochs, steps=self.steps,
-            out=folder.path, seed=self.seed, image_size=size, channels=self.channels, device=self.device, task=task,
+            out=folder.path, seed=seed, image_size=size, channels=self.channels, device=self.device, task=task,
             loss=self.loss, augment=self.augment, settings=self._plan_settings(images), quiet=not self.verbose,
         )  # fmt: skip
         self._folder = folder
@@ -152,11 +239,15 @@ class ViTEstimator(BaseEstimator):
 
     def _predict_images(self, X: Any, kind: type[PredictionsT]) -> PredictionsT:
         """The run's predictions for the images of X, in order."""
-        check_is_fitted(self, "run_")
-        self.run_ = self.run_.with_precision(self.precision)
-        predictions = self.run_.predict(list(self._parse_images(X, fitting=False)))
+        predictions = self._open_run().predict(list(self._parse_images(X, fitting=False)))
         assert isinstance(predictions, kind)
         return predictions
+
+    def _open_run(self) -> api.Run:
+        """The run, which answers in the number format of the estimator."""
+        check_is_fitted(self, "run_")
+        self.run_ = self.run_.with_precision(self.precision)
+        return self.run_
 
     def _parse_images(self, X: Any, fitting: bool) -> EstimatorImages:
         """X as images; with `fitting` its kind is recorded for later X.
@@ -264,6 +355,99 @@ def clip_to_range(rows: Shaped[np.ndarray, "n F"], low: float, high: float) -> S
     return rows.clip(low, high)
 
 
+# -- What is known of the images beside their labels: groups and weights.
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """The images to learn from, without those of weight 0."""
+
+    images: EstimatorImages
+    labels: np.ndarray
+    groups: np.ndarray | None
+    weights: Float64[np.ndarray, " n"] | None
+
+    def to_source(self, labels: NamedLabels, task: Task) -> Source:
+        """The images with these labels as a data source."""
+        source = open_source((self.images, labels), DataSettings(task=task))
+        return dataclasses.replace(source, groups=self.groups, weights=self.weights)
+
+
+def select_examples(
+    images: EstimatorImages,
+    labels: np.ndarray,
+    groups: Any,
+    sample_weight: Any,
+    class_weight: Mapping[Any, float] | str | None = None,
+) -> Examples:
+    """Images and labels with their groups and weights; images of weight 0 are left out.
+
+    Args:
+        labels: one row per image.
+        groups, sample_weight: of each image, or None.
+        class_weight: of each class, as scikit-learn takes it; both weights are multiplied.
+
+    Raises:
+        UsageError, ValueError: groups or weights that are not one for each image, unknown groups, weights below 0 or
+            not finite, or all 0.
+    """
+    names = None if groups is None else parse_groups(groups, len(labels))
+    weights = parse_sample_weight(sample_weight, len(labels))
+    if class_weight is not None and weights.any():
+        present = weights > 0
+        weights[present] *= compute_sample_weight(class_weight, labels[present])
+        if (weights < 0).any() or not np.isfinite(weights).all():
+            raise UsageError(f"class_weight must give finite weights of 0 or more. Got {class_weight}.")
+    kept = np.flatnonzero(weights)
+    if not len(kept):
+        raise UsageError(
+            "The weight of every picture is zero, so nothing is left to learn from. Give some of them one."
+        )
+    if len(kept) < len(labels):
+        images = images[kept] if isinstance(images, np.ndarray) else [images[row] for row in kept.tolist()]
+        labels, weights, names = labels[kept], weights[kept], None if names is None else names[kept]
+    is_plain = class_weight is None and (weights == weights[0]).all()  # then the planner may weigh rare classes
+    return Examples(images, labels, names, None if is_plain else weights)
+
+
+def parse_groups(groups: Any, count: int) -> Shaped[np.ndarray, " n"]:
+    """The group of each image.
+
+    Raises:
+        UsageError: not one for each image, or a missing value.
+    """
+    names = np.asarray(groups)
+    if names.shape != (count,):
+        raise UsageError(
+            f"groups must hold one group for each of the {count:,} pictures. Got shape {list(names.shape)}."
+        )
+    for row, name in enumerate(names.tolist()):
+        if name is None or (not isinstance(name, str) and str(name) in ("nan", "NaT", "<NA>")):
+            raise UsageError(f"groups must name the group of every picture. Got {name} in row {row}.")
+    return names
+
+
+def parse_sample_weight(sample_weight: Any, count: int) -> Float64[np.ndarray, " n"]:
+    """The weight of each image; ones for None.
+
+    Raises:
+        UsageError, ValueError: not one for each image, below 0, or not finite.
+    """
+    if sample_weight is None:
+        return np.ones(count)
+    weights: np.ndarray = check_array(
+        sample_weight, ensure_2d=False, dtype=np.float64, copy=True, input_name="sample_weight"
+    )
+    if weights.shape != (count,):
+        raise UsageError(
+            f"sample_weight must hold one number for each of the {count:,} pictures. Got shape {list(weights.shape)}."
+        )
+    if (weights < 0).any():
+        row = int((weights < 0).argmax())
+        raise UsageError(f"sample_weight must be 0 or more. Got {weights[row]:g} in row {row}.")
+    return weights
+
+
 def _is_image(thing: object) -> bool:
     """Whether an element of a list is an image rather than a row of numbers."""
     if isinstance(thing, np.ndarray | Tensor):
@@ -288,18 +472,21 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
         tags.target_tags.single_output = False
         return tags
 
-    def fit(self, X: Any, y: Any) -> ViTMultiLabel:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> ViTMultiLabel:
         """Train on images and their labels [n, K]: 1 for present, 0 for absent, NaN for unknown.
 
+        Args:
+            groups, sample_weight: as `ViTClassifier.fit`.
+
         Raises:
-            UsageError, DataError, ValueError: X holds no images, y other values, or their lengths differ.
-            as `vitrail.fit`.
+            as `ViTClassifier.fit`; y holds other values.
         """
         images = self._parse_images(X, fitting=True)
         table = parse_label_table(self._require_targets(y))
         check_consistent_length(images, table)
+        examples = select_examples(images, table, groups, sample_weight)
         names = [str(name) for name in y.columns] if hasattr(y, "columns") else [f"{k}" for k in range(table.shape[1])]
-        self._fit_run(images, NamedLabels(table, tuple(names)), "multilabel")
+        self._fit_run(examples, NamedLabels(examples.labels, tuple(names)), "multilabel")
         self.classes_ = np.array(names) if hasattr(y, "columns") else np.arange(table.shape[1])
         return self
 
@@ -310,6 +497,10 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """The calibrated probability of each label."""
         return self._predict_images(X, MultilabelPredictions).probabilities
+
+    def predict_log_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
+        """The logarithm of `predict_proba`."""
+        return compute_log(self.predict_proba(X))
 
 
 def parse_label_table(y: Any) -> Float[np.ndarray, "n K"]:
@@ -346,13 +537,55 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
 
     After `fit`: `run_` is the run, with its folder, plan and report; `classes_` are the labels in the order of
     `predict_proba`; `n_features_in_` counts the numbers of an image, where X was an array.
+
+    Args:
+        class_weight: weights of the classes in the loss, times `sample_weight`: a dictionary, 1 for classes that it
+            lacks, or "balanced", images / (classes * images of the class). None leaves them to the plan, which weighs
+            rare classes by the root of that where the commonest class has ten times their images.
     """
 
-    def fit(self, X: Any, y: Any) -> ViTClassifier:
+    @explain_keywords(settings=Plan, hints=SCIKIT_LEARN_WORDS)
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        weights: str | Path | None = None,
+        minutes: float | None = None,
+        epochs: float | None = None,
+        steps: int | None = None,
+        image_size: int | tuple[int, int] | str | None = None,
+        channels: int | None = None,
+        validation_fraction: float = 0.1,
+        class_weight: Mapping[Any, float] | str | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str = "auto",
+        precision: str = "float32",
+        loss: CustomLoss | None = None,
+        augment: CustomAugment | None = None,
+        settings: Mapping[str, object] | None = None,
+        out: str | Path | None = None,
+        verbose: bool = False,
+    ):
+        super().__init__(
+            model=model, weights=weights, minutes=minutes, epochs=epochs, steps=steps, image_size=image_size,
+            channels=channels, validation_fraction=validation_fraction, random_state=random_state, device=device,
+            precision=precision, loss=loss, augment=augment, settings=settings, out=out, verbose=verbose,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> ViTClassifier:
         """Train on images and their labels [n], numbers or strings, which `predict` returns.
 
+        Args:
+            groups: what images belong together, such as a patient's: validation images are of other groups than the
+                training images, and intervals of metrics are by group.
+            sample_weight: weights of the images in the training loss, 0 or more; only their ratios count. An image of
+                weight 2 counts as if it were there twice, one of weight 0 is left out. Held-out images calibrate
+                without weights.
+
         Raises:
-            UsageError, DataError, ValueError: X holds no images, y no classes, or their lengths differ.
+            UsageError, DataError, ValueError: X holds no images, y no classes, lengths differ, or a group or weight is
+                missing or below 0.
             as `vitrail.fit`.
         """
         images = self._parse_images(X, fitting=True)
@@ -360,12 +593,13 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
         check_consistent_length(images, labels)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
-        classes, indices = np.unique(labels, return_inverse=True)
+        examples = select_examples(images, labels, groups, sample_weight, self.class_weight)
+        classes, indices = np.unique(examples.labels, return_inverse=True)
         if len(classes) < 2:
             raise UsageError(
-                f"A classifier needs pictures of at least two classes. All {len(labels):,} are of one class."
+                f"A classifier needs pictures of at least two classes. All {len(indices):,} are of one class."
             )
-        self._fit_run(images, NamedLabels(indices.astype(np.int64), to_class_names(classes)), "classification")
+        self._fit_run(examples, NamedLabels(indices.astype(np.int64), to_class_names(classes)), "classification")
         self.classes_ = classes
         return self
 
@@ -377,6 +611,16 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """The run's calibrated probabilities, in the order of `classes_`."""
         return self._predict_images(X, ClassificationPredictions).probabilities
+
+    def predict_log_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
+        """The logarithm of `predict_proba`."""
+        return compute_log(self.predict_proba(X))
+
+
+def compute_log(probabilities: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
+    """The logarithm of probabilities, without a warning for the -inf of 0."""
+    with np.errstate(divide="ignore"):
+        return np.log(probabilities)
 
 
 def to_class_names(classes: Shaped[np.ndarray, " K"]) -> tuple[str, ...]:
@@ -404,17 +648,20 @@ class ViTRegressor(RegressorMixin, ViTEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> ViTRegressor:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> ViTRegressor:
         """Train on images and their numbers, [n] or [n, K].
 
+        Args:
+            groups, sample_weight: as `ViTClassifier.fit`.
+
         Raises:
-            UsageError, DataError, ValueError: X holds no images, y no finite numbers, or their lengths differ.
-            as `vitrail.fit`.
+            as `ViTClassifier.fit`; y holds no finite numbers.
         """
         images = self._parse_images(X, fitting=True)
         _, numbers = check_X_y(np.zeros((len(images), 1)), self._require_targets(y), multi_output=True, y_numeric=True)
         table = numbers.astype(np.float32).reshape(len(numbers), -1)
-        self._fit_run(images, NamedLabels(table, get_target_names(y, table.shape[1])), "regression")
+        examples = select_examples(images, table, groups, sample_weight)
+        self._fit_run(examples, NamedLabels(examples.labels, get_target_names(y, table.shape[1])), "regression")
         self._has_single_target = numbers.ndim == 1
         return self
 

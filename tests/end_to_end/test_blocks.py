@@ -58,7 +58,7 @@ others = vitrail.open("runs/cells").embed(sorted(Path("films").iterdir()))
     "docs/estimators.md": """
 import numpy
 X = numpy.random.default_rng(0).integers(0, 255, (24, 16, 16), dtype=numpy.uint8)
-y, new, ages = numpy.arange(24) % 2, X[:3], numpy.arange(24) / 2
+y, new, ages, patients = numpy.arange(24) % 2, X[:3], numpy.arange(24) / 2, numpy.arange(24) // 2
 table = numpy.stack([y, 1 - y], axis=1)
 """,
     "docs/own-functions.md": """

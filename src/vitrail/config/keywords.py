@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import VitrailError
-from .library_names import explain_library_name
+from .library_names import LIBRARY_NAMES, explain_library_name
 from .python_spelling import to_python
 from .schema import describe, suggest_name
 
@@ -27,7 +27,7 @@ def explain_keywords(
     Args:
         settings: the class whose fields the function's argument `settings` takes by their dotted names.
         fields: the class whose fields the function takes as further keywords.
-        hints: keywords of other libraries that are no setting here, and the sentence that says what is.
+        hints: unknown keyword -> the sentence that says what to do instead.
     """
 
     return lambda function: _check_keywords(spell_errors(function), settings, fields, hints)
@@ -77,18 +77,33 @@ def _check_keywords(
     def call_with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> ResultT:
         for name in kwargs:
             if name not in parameters:
-                known = _explain_keyword(name, parameters, settings)
-                hint = f" {hints[name]}" if hints and name in hints else known
+                hint = explain_keyword(name, parameters, settings, hints or {})
                 raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}.{hint}")
         return function(*args, **kwargs)
 
     return call_with_known_keywords
 
 
-def _explain_keyword(name: str, parameters: list[str], settings: type[Any] | None) -> str:
+def explain_keyword(
+    name: str,
+    parameters: list[str],
+    settings: type[Any] | None,
+    hints: Mapping[str, str],
+    setting_form: str = 'settings={{"{}": ...}}',
+) -> str:
+    """What an unknown keyword is called here, or which is near, with a blank before it; empty if nothing is known.
+
+    Args:
+        settings, hints: as `explain_keywords`.
+        setting_form: how a field of the settings is given.
+    """
+    if name in hints:
+        return f" {hints[name]}"
+    if word := next((word for word in parameters if word in LIBRARY_NAMES and LIBRARY_NAMES[word].field == name), ""):
+        return f" It is called {word} here."
     fields = [] if settings is None else [field.name for field in describe(settings)]
     known = {parameter: parameter for parameter in parameters}
-    known |= {field: f'settings={{"{field}": ...}}' for field in fields if field not in known}
+    known |= {field: setting_form.format(field) for field in fields if field not in known}
     for field in sorted(fields, key=lambda field: not field.startswith("recipe.")):
         if field.rpartition(".")[2] == name:
             return f" Give it as {known[field]}."

@@ -94,6 +94,7 @@ LIBRARY_NAMES: dict[str, OurName] = {
     "gradient_accumulation_steps":  OurName("recipe.grad_accum_steps"),
     "lr0":                          OurName("recipe.lr"),
     "learning_rate":                OurName("recipe.lr"),
+    "learning_rate_init":           OurName("recipe.lr"),
     "max_lr":                       OurName("recipe.lr"),
     "opt":                          OurName("recipe.optimizer"),
     "optim":                        OurName("recipe.optimizer"),

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int64, Integer, Shaped
+from jaxtyping import Float32, Int64, Integer, Shaped
 from torch import Tensor
 
 from ..errors import DataError, UsageError
@@ -41,6 +41,8 @@ class Batch:
     """Rows of the source."""
     copies: Int64[np.ndarray, " B"] | None = None
     """Which copy of its image each is; None where none is repeated."""
+    weights: Float32[Tensor, " B"] | None = None
+    """Loss weights; None is 1 for all."""
 
     @property
     def random_keys(self) -> Int64[np.ndarray, " B"]:
@@ -273,6 +275,7 @@ def iter_batches(
     blocks: Int64[np.ndarray, " n"] | None = None,
     rank: int = 0,
     world_size: int = 1,
+    weights: Float32[np.ndarray, " n"] | None = None,
 ) -> Iterator[tuple[int, int, Batch]]:
     """Iterate endlessly over (step, epoch, batch) from `start_step` on, exactly as an uninterrupted run would.
 
@@ -285,6 +288,7 @@ def iter_batches(
         repeats: copies of each image in its batch, each with another key (repeated augmentation).
         blocks: the shard of each image; shards are then read a few at a time.
         rank, world_size: each process gets an equal part of each batch.
+        weights: the loss weight of each image, in the order of the targets.
 
     Raises:
         UsageError: no images, another number of targets than images, or a batch that cannot be divided.
@@ -302,7 +306,8 @@ def iter_batches(
             if len(waiting) > PREFETCH_BATCHES:
                 share, wait = waiting.popleft()
                 images, kept = wait()
-                yield share.step, share.epoch, _build_batch(share, images, kept, store.indices, targets, repeats > 1)
+                batch = _build_batch(share, images, kept, store.indices, targets, repeats > 1, weights)
+                yield share.step, share.epoch, batch
     finally:
         if isinstance(store, StreamingImageStore):
             store.close()
@@ -321,7 +326,13 @@ def _start_batch(store: ImageStore, step: StepIndices) -> Callable[[], tuple[Ten
 
 
 def _build_batch(
-    step: StepIndices, images: Tensor, positions: np.ndarray, indices: np.ndarray, targets: np.ndarray, repeated: bool
+    step: StepIndices,
+    images: Tensor,
+    positions: np.ndarray,
+    indices: np.ndarray,
+    targets: np.ndarray,
+    repeated: bool,
+    weights: np.ndarray | None,
 ) -> Batch:
     if len(positions) == 0:
         raise DataError(
@@ -330,4 +341,5 @@ def _build_batch(
         )
     places = step.places[positions]
     copies = step.copies[positions] if repeated else None
-    return Batch(images, torch.from_numpy(targets[places]), indices[places], copies)
+    image_weights = None if weights is None else torch.from_numpy(weights[places])
+    return Batch(images, torch.from_numpy(targets[places]), indices[places], copies, image_weights)

@@ -94,6 +94,9 @@ class Source:
     """int64 [n], ascending: the shard of each row, where reading shard by shard is much faster than random access."""
     notes: tuple[str, ...] = ()
     """Notes for the user on how the data was read, one sentence each."""
+    weights: np.ndarray | None = None
+    """float64 [n], above 0: the weight of each row in the training loss, of which only the ratios count; None is 1 for
+    all. They are no part of the fingerprint, because images and targets are the same data with any weights."""
 
     def __post_init__(self) -> None:
         n = len(self.images)
@@ -102,12 +105,16 @@ class Source:
             columns["groups"] = len(self.groups)
         if self.blocks is not None:
             columns["blocks"] = len(self.blocks)
+        if self.weights is not None:
+            columns["weights"] = len(self.weights)
         columns |= {f"values of {name!r}": len(values) for name, values in self.metadata.items()}
         for column, length in columns.items():
             if length != n:
                 raise DataError(f"{self.name} has {n:,} pictures but {length:,} {column}. Each picture needs one.")
         self._check_targets()
         self._check_splits()
+        if self.weights is not None and not ((self.weights > 0) & np.isfinite(self.weights)).all():
+            raise DataError(f"Weights of {self.name} must be finite and above 0; leave out pictures of weight 0.")
 
     @property
     def has_soft_labels(self) -> bool:

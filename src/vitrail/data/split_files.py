@@ -8,6 +8,7 @@ from pathlib import Path
 from zlib import crc32
 
 import numpy as np
+from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from ..errors import DataError
@@ -18,6 +19,8 @@ from .loader import LOST_FILES, LOST_SHARE
 from .source import SPLITS, Source
 
 SPLIT_COLUMNS = ("id", "split", "target")
+WEIGHT_COLUMN = "weight"
+"""The last column, where images have loss weights."""
 MAX_NAMED_IDS = 5
 RowIndices = NDArray[np.int64]
 
@@ -25,12 +28,14 @@ RowIndices = NDArray[np.int64]
 def write_splits(path: Path, source: Source, splits: Mapping[str, RowIndices]) -> None:
     """Write splits as a CSV of `id,split,target`, independent of the order of files.
 
-    `target` is a checksum of the image's target, by which a changed label is detected when the splits are read.
+    `target` is a checksum of the image's target, by which a changed label is detected when the splits are read. Loss
+    weights follow as `weight`, because a source in memory cannot be asked for them again.
 
     Raises:
         DataError: two images have the same id, so that they could not be distinguished again.
     """
-    lines = [SPLIT_COLUMNS]
+    weights = None if source.weights is None else source.weights.tolist()
+    lines: list[tuple[str, ...]] = [SPLIT_COLUMNS if weights is None else (*SPLIT_COLUMNS, WEIGHT_COLUMN)]
     seen: set[str] = set()
     for split in SPLITS:
         for row, mark in zip(splits[split].tolist(), _target_checksums(source, splits[split]), strict=True):
@@ -38,7 +43,7 @@ def write_splits(path: Path, source: Source, splits: Mapping[str, RowIndices]) -
             if name in seen:
                 raise DataError(f"Two pictures of {source.name} are called {name}. Each needs a name of its own.")
             seen.add(name)
-            lines.append((escape_cell(name), split, mark))
+            lines.append((escape_cell(name), split, mark, *(() if weights is None else (repr(weights[row]),))))
     write_bytes(path, "".join(format_csv_lines(lines)).encode("utf-8", "surrogateescape"))
 
 
@@ -80,8 +85,28 @@ def read_split_rows(path: Path, source: Source, split: str) -> RowIndices:
     return np.array([row for row, name in enumerate(source.ids) if written.get(name) == marks[row]], dtype=np.int64)
 
 
+def read_weights(path: Path, source: Source) -> Float64[np.ndarray, " n"] | None:
+    """The loss weight of each row of a source as written with the splits, 1 for others; None where none were written.
+
+    Raises:
+        DataError: the source has other weights.
+    """
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        is_weighted = WEIGHT_COLUMN in next(csv.reader(file), ())
+    written = {name: float(cells[-1]) for name, _, *cells in _iter_split_lines(path)} if is_weighted else {}
+    if source.weights is None:
+        return np.array([written.get(name, 1.0) for name in source.ids], np.float64) if is_weighted else None
+    own = dict(zip(source.ids, source.weights.tolist(), strict=True))
+    if not is_weighted or any(own.get(name, weight) != weight for name, weight in written.items()):
+        raise DataError(
+            f"The pictures of {source.name} have other loss weights than when the run began, which {path} keeps. Give "
+            "them as they were or not at all, or begin a new run."
+        )
+    return source.weights
+
+
 def _iter_split_lines(path: Path) -> Iterator[list[str]]:
-    """[id, split, checksum] of each line; runs of older versions kept no checksum."""
+    """[id, split, checksum] of each line, and its weight; runs of older versions kept no checksum."""
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         table = csv.reader(file)
         width = len(next(table, SPLIT_COLUMNS))

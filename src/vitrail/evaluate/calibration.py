@@ -191,14 +191,25 @@ class TargetScaling:
         return {"mean": list(self.mean), "deviation": list(self.deviation)}
 
 
-def fit_scaling(targets: Float[np.ndarray, "n K"]) -> TargetScaling:
-    """Fit the scaling to training targets; unknown targets (NaN) are ignored, and a column without any gets mean 0."""
+def fit_scaling(targets: Float[np.ndarray, "n K"], weights: Float[np.ndarray, " n"] | None = None) -> TargetScaling:
+    """Fit the scaling to training targets; unknown targets (NaN) are ignored, and a column without any gets mean 0.
+
+    Args:
+        weights: of the images; None is 1 for all.
+    """
     means, deviations = [], []
     for column in targets.astype(np.float64).T:
-        known = np.sort(column[~np.isnan(column)])  # so that the order of the images changes no bit of the sums
+        known = column[~np.isnan(column)]
+        w = np.ones(len(known)) if weights is None else weights[~np.isnan(column)].astype(np.float64)
+        order = np.lexsort((w, known))  # so that the order of the images changes no bit of the sums
+        known, w = known[order], w[order]
         changes = len(known) > 0 and known.min() < known.max()
-        means.append(float(known.mean()) if len(known) else 0.0)
-        deviations.append(float(known.std()) if changes else 1.0)
+        mean, deviation = known.mean() if len(known) else 0.0, known.std() if changes else 1.0
+        if changes and weights is not None:
+            mean = np.average(known, weights=w)
+            deviation = np.sqrt(np.average(np.square(known - mean), weights=w))
+        means.append(float(mean))
+        deviations.append(float(deviation))
     return TargetScaling(tuple(means), tuple(deviations))
 
 

@@ -46,6 +46,7 @@ def fit_probe_path(
     task: Task,
     outputs: int,
     strengths: Sequence[float] = PROBE_STRENGTHS,
+    weights: Float32[np.ndarray, " n"] | None = None,
 ) -> Iterator[LinearProbe]:
     """Fit a probe for every C in turn, each started from the previous solution; a generator, so later ones are
     optional.
@@ -58,22 +59,35 @@ def fit_probe_path(
     Args:
         targets: class indices [n] or probabilities [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
         strengths: values of C, best in increasing order: the smallest converges fastest and is a good start.
+        weights: factors of the images' losses, with mean 1; the standardisation is weighted too.
     """
-    x = torch.from_numpy(features).double()
-    mean, deviation = x.mean(0), x.std(0, correction=0).clamp(min=MIN_STD)
+    x, w = torch.from_numpy(features).double(), None if weights is None else torch.from_numpy(weights).double()
+    mean = _weighted_mean(x, w)
+    deviation = x.std(0, correction=0) if w is None else _weighted_mean((x - mean).square(), w).sqrt()
+    deviation = deviation.clamp(min=MIN_STD)
     x = (x - mean) / deviation
     if task == "regression":
-        fits: Iterator[tuple[Tensor, Tensor, float]] = _fit_ridge_path(x, torch.from_numpy(targets).double(), strengths)
+        aims = torch.from_numpy(targets).double()
+        fits: Iterator[tuple[Tensor, Tensor, float]] = _fit_ridge_path(x, aims, strengths, w)
     else:
-        fits = _fit_logistic_path(x, torch.from_numpy(targets), task, outputs, strengths)
+        fits = _fit_logistic_path(x, torch.from_numpy(targets), task, outputs, strengths, w)
     for weight, bias, c in fits:
         folded = weight / deviation  # [K, P]
         moved = bias - folded @ mean
         yield LinearProbe(folded.float().numpy(), moved.float().numpy(), c)
 
 
+def _weighted_mean(x: Float[Tensor, " n *P"], weights: Float[Tensor, " n"] | None) -> Float[Tensor, " *P"]:
+    return x.mean(0) if weights is None else weights @ x / weights.sum()
+
+
 def _fit_logistic_path(
-    x: Float[Tensor, "n P"], targets: Tensor, task: Task, outputs: int, strengths: Sequence[float]
+    x: Float[Tensor, "n P"],
+    targets: Tensor,
+    task: Task,
+    outputs: int,
+    strengths: Sequence[float],
+    weights: Float[Tensor, " n"] | None,
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
     """L-BFGS along the path. The objective is divided by C * n, which keeps the minimum and helps the line search."""
     weight = torch.zeros(outputs, x.shape[1], dtype=x.dtype, requires_grad=True)
@@ -86,7 +100,7 @@ def _fit_logistic_path(
 
         def loss(optimizer: torch.optim.LBFGS = optimizer, c: float = c) -> Tensor:
             optimizer.zero_grad()
-            error = _summed_loss(F.linear(x, weight, bias), targets, task) / len(x)
+            error = _summed_loss(F.linear(x, weight, bias), targets, task, weights) / len(x)
             total = error + weight.square().sum() / (2 * c * len(x))
             total.backward()
             return total
@@ -96,21 +110,29 @@ def _fit_logistic_path(
         yield weight.detach().clone(), bias.detach().clone(), c
 
 
-def _summed_loss(logits: Float[Tensor, "n K"], targets: Tensor, task: Task) -> Float[Tensor, ""]:
+def _summed_loss(
+    logits: Float[Tensor, "n K"], targets: Tensor, task: Task, weights: Float[Tensor, " n"] | None
+) -> Float[Tensor, ""]:
     if task == "classification":
         soft = targets.to(logits.dtype) if targets.ndim == 2 else targets
-        return F.cross_entropy(logits, soft, reduction="sum")
+        if weights is None:
+            return F.cross_entropy(logits, soft, reduction="sum")
+        return F.cross_entropy(logits, soft, reduction="none") @ weights
     known: Bool[Tensor, "n K"] = ~targets.isnan()
     aims = torch.where(known, targets.to(logits.dtype), 0.5)
     losses = F.binary_cross_entropy_with_logits(logits, aims, reduction="none")
-    return torch.where(known, losses, 0.0).sum()
+    cells = torch.where(known, losses, 0.0)
+    return cells.sum() if weights is None else (weights @ cells).sum()
 
 
 def _fit_ridge_path(
-    x: Float[Tensor, "n P"], targets: Float[Tensor, "n K"], strengths: Sequence[float]
+    x: Float[Tensor, "n P"],
+    targets: Float[Tensor, "n K"],
+    strengths: Sequence[float],
+    weights: Float[Tensor, " n"] | None,
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
     """Ridge regression of each column on its known images: (X'X + 1/C) w = X'y, with X and y centred."""
-    columns = [_ridge_eigenbasis(x, column) for column in targets.T]
+    columns = [_ridge_eigenbasis(x, column, weights) for column in targets.T]
     for c in strengths:
         weights, biases = [], []
         for turn, values, product, centre, mean in columns:
@@ -120,15 +142,19 @@ def _fit_ridge_path(
         yield torch.stack(weights), torch.stack(biases), c
 
 
-def _ridge_eigenbasis(x: Tensor, column: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _ridge_eigenbasis(
+    x: Tensor, column: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """What all C share: the eigendecomposition X'X = turn @ diag(values) @ turn.T, X'y, and the means."""
     known = ~column.isnan()
     if not known.any():
         nothing = torch.zeros(x.shape[1], dtype=x.dtype)
         return torch.eye(x.shape[1], dtype=x.dtype), nothing, nothing, nothing, nothing.sum()
-    rows, aims = x[known], column[known]
-    centre, mean = rows.mean(0), aims.mean()
+    rows, aims, w = x[known], column[known], None if weights is None else weights[known]
+    centre, mean = _weighted_mean(rows, w), _weighted_mean(aims, w)
     rows, aims = rows - centre, aims - mean
+    if w is not None:
+        rows, aims = rows * w.sqrt()[:, None], aims * w.sqrt()
     values, turn = torch.linalg.eigh(rows.T @ rows)
     return turn, values.clamp(min=0), rows.T @ aims, centre, mean
 

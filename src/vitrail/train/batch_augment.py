@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int, Integer
 from torch import Tensor
 
@@ -52,13 +53,25 @@ def augment_batch(
 
 def mix_batch(
     images: Integer[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
-) -> tuple[Integer[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"]]:
-    """Mixup and CutMix of the augmented images and their targets; without either, both are returned unchanged."""
+) -> tuple[Integer[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"], Float[Tensor, " B"] | None]:
+    """Mixup and CutMix of the augmented images, their targets and loss weights; without either all are unchanged.
+
+    A mixed image with the fraction s of an image of weight v and 1 - s of one of weight w has the weight
+    W = s v + (1 - s) w, and the targets are mixed by s v / W and (1 - s) w / W. So each target has the weight of its
+    image: the weighted loss of the mixture is s v times that of the first target and (1 - s) w times that of the other,
+    as far as the loss is linear in the target; of the squared error the gradient is.
+    """
     targets = batch.targets.to(images.device)
+    weights = None if batch.weights is None else batch.weights.to(images.device)
     if not recipe.mixup and not recipe.cutmix:
-        return images, targets
+        return images, targets, weights
     keys = uniform(seed, "mix", epoch, batch.random_keys, mixing.MIXING_DRAWS)
-    return mixing.apply_mixup_cutmix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+    if weights is None:
+        return *mixing.apply_mixup_cutmix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs), None
+    soft = F.one_hot(targets, outputs).float() if targets.ndim == 1 else targets.float()
+    columns = torch.cat([soft, torch.ones_like(soft[:, :1])], dim=1) * weights[:, None]  # [B, K + 1]
+    mixed, columns = mixing.apply_mixup_cutmix(images, columns, keys, recipe.mixup, recipe.cutmix, outputs)
+    return mixed, columns[:, :-1] / columns[:, -1:], columns[:, -1]
 
 
 def transpose_randomly(

@@ -73,11 +73,14 @@ class CustomFunctions:
                     f"{kind}={qualified_name(function)} was given. Go on as it was begun, or begin a new run."
                 )
 
-    def try_out(self, plan: Plan, image_source: ImageStore, targets: Shaped[np.ndarray, " n *K"]) -> None:
+    def try_out(
+        self, plan: Plan, image_source: ImageStore, targets: Shaped[np.ndarray, " n *K"], is_weighted: bool = False
+    ) -> None:
         """Call both functions with the first batch, before the training.
 
         Args:
             targets: in the order of `image_source.indices`, as `train_steps` takes them.
+            is_weighted: the images have loss weights, which needs a loss for each of them.
 
         Raises:
             UsageError: a function fails, or its result is unusable; the message says what it should be.
@@ -90,9 +93,14 @@ class CustomFunctions:
         if self.loss is None:
             return
         outputs = plan.model.outputs
-        _, mixed_targets = mix_batch(images, batch, plan.recipe, plan.seed, 0, outputs)
+        _, mixed_targets, _ = mix_batch(images, batch, plan.recipe, plan.seed, 0, outputs)
         drawn = uniform(plan.seed, "outputs for an own loss", 0, np.arange(len(rows)), outputs) - 0.5
-        self._try_loss(torch.from_numpy(drawn).float().to(images.device).requires_grad_(), mixed_targets)
+        loss = self._try_loss(torch.from_numpy(drawn).float().to(images.device).requires_grad_(), mixed_targets)
+        if is_weighted and not loss.ndim:
+            raise UsageError(
+                f"The loss {qualified_name(self.loss)} gives the mean of all pictures, so their weights cannot be "
+                f"applied. It must give a number for each picture, a tensor [{len(rows)}], or leave the weights out."
+            )
 
     def apply_augment(self, images: Integer[Tensor, "B C H W"]) -> Integer[Tensor, "B C H W"]:
         """The images after the custom augmentation, if there is one.
@@ -120,8 +128,8 @@ class CustomFunctions:
             )
         return augmented.to(images.device)
 
-    def compute_loss(self, outputs: Tensor, targets: Tensor) -> Loss:
-        """The custom loss as (sum over images, number of images), float32 scalars.
+    def compute_loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
+        """The custom loss as (weighted sum over images, number of images), float32 scalars.
 
         With outputs that need no gradient only the weight counts, and the function is not called.
 
@@ -134,6 +142,8 @@ class CustomFunctions:
         assert self.loss is not None
         loss = self.loss(outputs.float(), targets)
         self._check_shape(loss, len(outputs))
+        if weights is not None:
+            loss = loss * weights
         return (loss.sum() if loss.ndim else loss * len(outputs)).float(), weight
 
     def _check_shape(self, value: object, num_images: int) -> None:
@@ -143,7 +153,7 @@ class CustomFunctions:
                 f"or one that is their mean, a tensor []. Got {_describe_value(value)}."
             )
 
-    def _try_loss(self, outputs: Float32[Tensor, "B K"], targets: Tensor) -> None:
+    def _try_loss(self, outputs: Float32[Tensor, "B K"], targets: Tensor) -> Tensor:
         assert self.loss is not None
         name = qualified_name(self.loss)
         inputs = f"outputs {_describe_value(outputs)} and targets {_describe_value(targets)}"
@@ -169,6 +179,7 @@ class CustomFunctions:
             )
         if not bool(gradient.isfinite().all()):
             raise UsageError(f"The gradient of the loss {name} is NaN or infinite on the first batch, {inputs}.")
+        return loss
 
 
 NO_CUSTOM_FUNCTIONS = CustomFunctions()

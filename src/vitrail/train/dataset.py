@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float64, Int64, Shaped
+from jaxtyping import Float32, Float64, Int64, Shaped
 from numpy.typing import NDArray
 
 from ..data import split_files
@@ -61,12 +61,21 @@ class Dataset:
     @property
     def scaling(self) -> TargetScaling | None:
         """The standardization of regression targets, fitted to the train split; None for the other tasks."""
-        return fit_scaling(self.targets("train")) if self.source.task == "regression" else None
+        is_regression = self.source.task == "regression"
+        return fit_scaling(self.targets("train"), self.image_weights) if is_regression else None
 
     def loss_targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """The targets of a split for the loss: standardized for regression, unchanged for other tasks."""
         scaling = self.scaling
         return self.targets(split) if scaling is None else scaling.standardize(self.targets(split))
+
+    @property
+    def image_weights(self) -> Float32[np.ndarray, " n"] | None:
+        """The loss weight of each training image, with mean 1; None where all are alike."""
+        if self.source.weights is None:
+            return None
+        weights = self.source.weights[self.splits["train"]]
+        return (weights / weights.mean()).astype(np.float32)
 
     def true_targets(self, rows: NDArray[np.int64]) -> np.ndarray:
         """Class indices of any rows; the source's targets for other tasks."""
@@ -141,6 +150,7 @@ def open_dataset(
     if previous_run is not None:
         # The check of the classes comes first, because missing images mean little under other classes.
         changes = check_data_unchanged(previous_run.data_file, source)
+        source = dataclasses.replace(source, weights=split_files.read_weights(previous_run.splits_file, source))
         splits, missing = split_files.read_splits(previous_run.splits_file, source)
         return Dataset(source, splits, changes + missing, custom_functions)
     splits = make_splits(source, settings, seed)

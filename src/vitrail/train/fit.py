@@ -289,7 +289,8 @@ def _check_and_load_images(
 
 def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
     images = dataset.load_training_images(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.num_workers)
-    dataset.custom_functions.try_out(plan, images, dataset.loss_targets("train"))
+    is_weighted = dataset.source.weights is not None
+    dataset.custom_functions.try_out(plan, images, dataset.loss_targets("train"), is_weighted)
     return images
 
 

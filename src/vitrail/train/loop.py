@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, Integer, Shaped
+from jaxtyping import Float, Float32, Int, Int64, Integer, Shaped
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
@@ -29,7 +29,7 @@ from .distributed import prefetch
 from .distributed.collectives import SINGLE_PROCESS, RankGroup
 from .distributed.data_parallel import ParallelModel, choose_strategy
 from .guards import Guards
-from .losses import Loss, build_loss, compute_loss_weights, mean_loss
+from .losses import LossFunction, build_loss, compute_loss_weights, mean_loss
 from .optim import ModelEma, layer_lr_scales, set_trainable
 from .plan import Plan, Recipe
 from .teacher_targets import DistillationTeacher
@@ -102,6 +102,7 @@ def train_steps(
     guards: Guards | None = None,
     group: RankGroup = SINGLE_PROCESS,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    image_weights: Float32[np.ndarray, " n"] | None = None,
 ) -> Iterator[StepResult]:
     """Train from step `start` to the plan's last; yields a result after each step.
 
@@ -116,6 +117,7 @@ def train_steps(
         shard_ids: the shard of each image, where images lie in shards.
         guards: decide which steps are applied; new ones unless given.
         group: the ranks that train together, each on its part of the same batches.
+        image_weights: the loss weight of each image, in the order of the targets and with mean 1; None is 1 for all.
 
     Raises:
         PeerError: another process of the group died.
@@ -126,8 +128,8 @@ def train_steps(
     if custom_functions.loss is not None:
         loss: LossFunction = custom_functions.compute_loss
     else:
-        weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
-        loss = build_loss(task, recipe, None if weights is None else weights.to(device))
+        balance = compute_loss_weights(task, recipe, targets, plan.model.outputs)
+        loss = build_loss(task, recipe, None if balance is None else balance.to(device))
     parallel = ParallelModel(train_state.model, group, train_state.sharded)
     forward_loss = make_forward_loss(parallel, loss, plan)
     cached = prefetch.cache_on_gpu(images, device)
@@ -141,6 +143,7 @@ def train_steps(
         shard_ids,
         group.rank,
         group.world_size,
+        image_weights,
     )
     start_time = time.perf_counter()
     for step, epoch, batch in prefetch.prefetch_to_device(batches, device):
@@ -153,10 +156,11 @@ def train_steps(
         optim.set_learning_rates(train_state.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step, *([group.rank] if group.rank else [])))
         augmented = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
-        augmented, mixed_targets = mix_batch(augmented, batch, recipe, plan.seed, epoch, plan.model.outputs)
+        augmented, mixed_targets, weights = mix_batch(augmented, batch, recipe, plan.seed, epoch, plan.model.outputs)
         teacher_outputs = None if teacher is None else teacher.predict(augmented)
         patch_rows = sample_patch_rows(batch, plan, step, epoch)
-        step_input = StepInput(resize_for_step(augmented, plan, step), patch_rows, mixed_targets, teacher_outputs)
+        shrunk = resize_for_step(augmented, plan, step)
+        step_input = StepInput(shrunk, patch_rows, mixed_targets, teacher_outputs, weights)
         scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
         average, logits = accumulate_gradients(
             parallel, forward_loss, loss, step_input, plan.model.outputs, recipe.grad_accum_steps, scale, teacher
@@ -222,10 +226,8 @@ def apply_step(
 
 # -- Gradients of one step: forward and backward in micro-batches, summed over ranks
 
-LossFunction = Callable[[Tensor, Tensor], Loss]
-"""From outputs and targets to (total, weight)."""
-ForwardLoss = Callable[[Tensor, "Tensor | None", Tensor], tuple[Tensor, Tensor]]
-"""From images, the used patches, and targets to the loss's total and the outputs [B, K]."""
+ForwardLoss = Callable[[Tensor, "Tensor | None", Tensor, "Tensor | None"], tuple[Tensor, Tensor]]
+"""From images, the used patches, targets and weights of the images to the loss's total and the outputs [B, K]."""
 
 
 class StepInput(NamedTuple):
@@ -236,17 +238,20 @@ class StepInput(NamedTuple):
     """The used patches of each image; None is all."""
     targets: Tensor
     teacher_outputs: Float[Tensor, "B K"] | None = None
+    weights: Float[Tensor, " B"] | None = None
 
 
 def make_forward_loss(parallel: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
     """The function that is differentiated, from images to the loss; compiled as one graph if the plan says so."""
     dtype = DTYPES[plan.compute.precision]
 
-    def forward_loss(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def forward_loss(
+        images: Tensor, rows: Tensor | None, targets: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         x = normalize(images, plan.image)
         with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
             outputs = parallel.forward(x, rows)
-        return loss(outputs, targets)[0], outputs
+        return loss(outputs, targets, weights)[0], outputs
 
     # One graph per size: dynamic kernels depend on the sizes seen before, and a resumed run would differ.
     return torch.compile(forward_loss, dynamic=False) if plan.compute.compile else forward_loss
@@ -280,9 +285,10 @@ def accumulate_gradients(
     outputs: list[Tensor] = []
     total, teacher_total = torch.zeros(2, device=targets.device)
     micro_batches = [[None] * num_parts if each is None else each.tensor_split(num_parts) for each in step_input]
-    for index, (images, rows, part_targets, part_teacher) in enumerate(zip(*micro_batches, strict=True), 1):
+    parts = enumerate(zip(*micro_batches, strict=True), 1)
+    for index, (images, rows, part_targets, part_teacher, part_weights) in parts:
         with parallel.gradient_sync(is_last=index == num_parts):
-            part_total, part_outputs = forward_loss(images, rows, part_targets)
+            part_total, part_outputs = forward_loss(images, rows, part_targets, part_weights)
             value = mean_loss(part_total, weight)
             if teacher is not None:
                 part_teacher_total = teacher.compute_loss(part_outputs, part_teacher)[0]

@@ -3,11 +3,15 @@
 Each loss is a pair (total, weight): the sum of weighted losses and the sum of their weights, both float32 scalars. So
 the parts of a batch, in micro-batches or on ranks, are added before the division, and the gradient is that of
 sum(total) / sum(weight), however the batch is split.
+
+Weights of single images multiply the total alone. Their mean over the training images is 1, so the loss of a batch is,
+in expectation over batches, the weighted mean over all images: that of a set in which each image occurs as often as its
+weight says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -35,23 +39,29 @@ Loss = tuple[Tensor, Tensor]
 """(total, weight), float32 scalars; only the total has a gradient."""
 
 
-def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> Callable[[Tensor, Tensor], Loss]:
-    """The loss of a task, from outputs [B, K] and targets to (total, weight), chosen once before the loop.
+@runtime_checkable
+class LossFunction(Protocol):
+    """From outputs [B, K], targets and perhaps the weight of each image [B] to (total, weight)."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None, /) -> Loss: ...
+
+
+def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> LossFunction:
+    """The loss of a task, chosen once before the loop.
 
     Args:
         balance: the weight of each class, or of each label's positives, float32 [K] on the outputs' device, from
             `compute_loss_weights`; None is 1 for all.
     """
+    smoothing = recipe.label_smoothing
     if task == "classification":
-        return lambda logits, targets: cross_entropy_loss(logits, targets, recipe.label_smoothing, balance)
+        return lambda logits, targets, w=None: cross_entropy_loss(logits, targets, smoothing, balance, w)
     if task == "regression":
-        return lambda outputs, targets: regression_loss(outputs, targets, recipe.huber_delta)
+        return lambda outputs, targets, w=None: regression_loss(outputs, targets, recipe.huber_delta, w)
     if recipe.is_asymmetric:
         gammas, margin = (recipe.asl_gamma_neg, recipe.asl_gamma_pos), recipe.asl_margin
-        return lambda logits, targets: asymmetric_loss(
-            logits, targets, *gammas, margin, recipe.label_smoothing, balance
-        )
-    return lambda logits, targets: binary_cross_entropy_loss(logits, targets, recipe.label_smoothing, balance)
+        return lambda logits, targets, w=None: asymmetric_loss(logits, targets, *gammas, margin, smoothing, balance, w)
+    return lambda logits, targets, w=None: binary_cross_entropy_loss(logits, targets, smoothing, balance, w)
 
 
 def check_loss_settings(task: Task, recipe: Recipe) -> None:
@@ -81,6 +91,7 @@ def cross_entropy_loss(
     targets: Int[Tensor, " B"] | Float[Tensor, "B K"],
     smoothing: float = 0.0,
     balance: Float[Tensor, " K"] | None = None,
+    image_weights: Float[Tensor, " B"] | None = None,
 ) -> Loss:
     """Cross-entropy of one-of-K outputs: sum over images of -sum_k w_k s_k log softmax(logits)_k.
 
@@ -90,13 +101,15 @@ def cross_entropy_loss(
     Args:
         targets: class numbers, or the probability of each class (soft labels, mixed images).
         balance: w, the weight of each class.
+        image_weights: factors of the images' losses.
     """
+    aims = targets.float() if targets.ndim == 2 else targets
+    reduction = "sum" if image_weights is None else "none"
+    total = F.cross_entropy(logits.float(), aims, weight=balance, label_smoothing=smoothing, reduction=reduction)
+    if image_weights is not None:
+        total = (total * image_weights).sum()
     if targets.ndim == 2:
-        total = F.cross_entropy(
-            logits.float(), targets.float(), weight=balance, label_smoothing=smoothing, reduction="sum"
-        )
-        return total, (targets.float() if balance is None else targets.float() * balance).sum()
-    total = F.cross_entropy(logits.float(), targets, weight=balance, label_smoothing=smoothing, reduction="sum")
+        return total, (aims if balance is None else aims * balance).sum()
     return total, torch.full_like(total, len(logits)) if balance is None else balance[targets].sum()
 
 
@@ -105,6 +118,7 @@ def binary_cross_entropy_loss(
     targets: Float[Tensor, "B K"],
     smoothing: float = 0.0,
     balance: Float[Tensor, " K"] | None = None,
+    image_weights: Float[Tensor, " B"] | None = None,
 ) -> Loss:
     """Binary cross-entropy of any-of-K outputs: sum over known cells of -w t log p - (1 - t) log(1 - p), p = sigmoid.
 
@@ -114,11 +128,12 @@ def binary_cross_entropy_loss(
         targets: 0..1, NaN where unknown.
         smoothing: targets become (1 - smoothing) t + smoothing / 2.
         balance: w, the weight of each label's positives; 1 without it.
+        image_weights: factors of the images' losses.
     """
     known, aims = _smooth_targets(targets, smoothing)
     x = logits.float()
     losses = F.binary_cross_entropy_with_logits(x, aims, pos_weight=balance, reduction="none")
-    return _sum_known(losses, known, _cell_weights(aims, balance))
+    return _sum_known(losses, known, _cell_weights(aims, balance), image_weights)
 
 
 def asymmetric_loss(
@@ -129,6 +144,7 @@ def asymmetric_loss(
     margin: float,
     smoothing: float = 0.0,
     balance: Float[Tensor, " K"] | None = None,
+    image_weights: Float[Tensor, " B"] | None = None,
 ) -> Loss:
     """Asymmetric binary cross-entropy: easy cells have small weight, the easiest negatives none.
 
@@ -147,10 +163,15 @@ def asymmetric_loss(
     spared = F.logsigmoid(-x) if margin == 0 else torch.log1p(-q)  # log(1 - q), exact where p is nearly 1
     miss = torch.where(beyond, q.pow(gamma_negative) * spared, 0.0)
     weighted = aims * hit if balance is None else balance * aims * hit
-    return _sum_known(-weighted - (1 - aims) * miss, known, _cell_weights(aims, balance))
+    return _sum_known(-weighted - (1 - aims) * miss, known, _cell_weights(aims, balance), image_weights)
 
 
-def regression_loss(outputs: Float[Tensor, "B K"], targets: Float[Tensor, "B K"], huber: float = 0.0) -> Loss:
+def regression_loss(
+    outputs: Float[Tensor, "B K"],
+    targets: Float[Tensor, "B K"],
+    huber: float = 0.0,
+    image_weights: Float[Tensor, " B"] | None = None,
+) -> Loss:
     """Squared error: sum over known cells of e^2, e = output - target; each cell weighs 1.
 
     Its minimum is the conditional mean. The Huber loss moves predictions of a skewed column towards the median, which
@@ -159,12 +180,14 @@ def regression_loss(outputs: Float[Tensor, "B K"], targets: Float[Tensor, "B K"]
     Args:
         targets: standardized, NaN where unknown.
         huber: beyond this |e| the loss is linear, huber (2 |e| - huber), twice Huber's (1964); 0 is squared everywhere.
+        image_weights: factors of the images' losses.
     """
     known = ~targets.isnan()
     errors = outputs.float() - torch.where(known, targets.float(), 0.0)
     if not huber:
-        return _sum_known(errors.square(), known)
-    return _sum_known(2 * F.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=huber), known)
+        return _sum_known(errors.square(), known, None, image_weights)
+    bounded = 2 * F.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=huber)
+    return _sum_known(bounded, known, None, image_weights)
 
 
 def _smooth_targets(targets: Float[Tensor, "B K"], smoothing: float) -> tuple[Tensor, Tensor]:
@@ -178,9 +201,15 @@ def _cell_weights(aims: Float[Tensor, "B K"], balance: Float[Tensor, " K"] | Non
     return None if balance is None else aims * balance + 1 - aims
 
 
-def _sum_known(losses: Float[Tensor, "B K"], known: Tensor, weights: Float[Tensor, "B K"] | None = None) -> Loss:
+def _sum_known(
+    losses: Float[Tensor, "B K"],
+    known: Tensor,
+    weights: Float[Tensor, "B K"] | None,
+    image_weights: Float[Tensor, " B"] | None,
+) -> Loss:
     """Sums of known losses and of their weights; unknown cells are masked before, so that they have no gradient."""
-    total = torch.where(known, losses, 0.0).sum()
+    cells = torch.where(known, losses, 0.0)
+    total = cells.sum() if image_weights is None else (cells * image_weights[:, None]).sum()
     return total, known.sum().float() if weights is None else torch.where(known, weights, 0.0).sum()
 
 
@@ -197,8 +226,8 @@ def imbalance_ratio(task: Task, targets: Shaped[np.ndarray, " n *K"], outputs: i
     return float(present.max() / present.min()) if len(present) else 1.0
 
 
-def choose_class_weights(task: Task, ratio: float) -> tuple[ClassWeights, dict[str, str]]:
-    """The class weights of a plan, and their reasons.
+def choose_class_weights(task: Task, ratio: float, has_weights: bool = False) -> tuple[ClassWeights, dict[str, str]]:
+    """The class weights of a plan, and their reasons; none where the images have weights of their own.
 
     Measured on imbalanced Fashion-MNIST (EXPERIMENTS.md): at a ratio of ten, the root of the balanced weights raised
     the mean recall by seven points without a measurable loss of accuracy; fully balanced weights raised it by two more
@@ -208,6 +237,8 @@ def choose_class_weights(task: Task, ratio: float) -> tuple[ClassWeights, dict[s
         return "none", {"recipe.max_pos_weight": "labels are ranked by their own scores, which needs no weights"}
     if task != "classification":
         return "none", {}
+    if has_weights:
+        return "none", {"recipe.class_weights": "each picture was given a weight of its own"}
     if ratio < IMBALANCE_THRESHOLD:
         reason = (
             f"the commonest class has {ratio:.1f} times the pictures of the rarest; weights pay from "

@@ -71,6 +71,8 @@ class DatasetFingerprint:
     task: Task = "classification"
     imbalance_ratio: float = 1.0
     """Images of the most frequent class per image of the rarest."""
+    has_weights: bool = False
+    """Whether the images have loss weights of their own."""
 
 
 Reasons = dict[str, str]

@@ -171,6 +171,7 @@ def _train_steps(context: TrainContext, train_state: TrainState, start: int, gua
         guards,
         context.group,
         dataset.custom_functions,
+        dataset.image_weights,
     )
 
 

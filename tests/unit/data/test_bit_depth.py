@@ -174,6 +174,6 @@ def test_a_batch_of_16_bits_is_augmented_and_mixed_as_int32():
         mixup=0.5,
     )
     augmented = augment_batch(batch, recipe, seed=0, epoch=0)
-    mixed, _ = mix_batch(augmented, batch, recipe, 0, 0, 2)
+    mixed, _, _ = mix_batch(augmented, batch, recipe, 0, 0, 2)
     assert augmented.dtype == mixed.dtype == torch.int32
     assert int(mixed.min()) >= 0 and 255 * 100 < int(mixed.max()) <= 65535

@@ -9,7 +9,7 @@ import pytest
 
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.data.split_files import read_splits, write_splits
+from vitrail.data.split_files import read_splits, read_weights, write_splits
 from vitrail.data.splits import make_splits
 from vitrail.errors import DataError
 
@@ -121,3 +121,23 @@ def test_a_line_that_is_no_split_is_named(tmp_path):
     path.write_text("id,split\ngone.png\n")
     with pytest.raises(DataError, match=r"line 2: expected an id and one of train, val, test\. Got \['gone\.png'\]"):
         read_splits(path, source((2, 2)))
+
+
+def test_weights_are_kept_with_the_splits_because_an_object_cannot_be_asked_again(tmp_path):
+    whole = dataclasses.replace(named(*"stuvw"), weights=np.array([0.1, 2.0, 1 / 3, 4.0, 1e-7]))
+    path, splits = tmp_path / "splits.csv", {"train": np.array([0, 2, 4]), "val": np.array([1]), "test": np.arange(0)}
+    write_splits(path, whole, splits)
+    assert path.read_text().startswith("id,split,target,weight\n")
+    assert {name: rows.tolist() for name, rows in read_splits(path, whole)[0].items()} == {
+        "train": [0, 2, 4], "val": [1], "test": [],
+    }  # fmt: skip
+    assert read_weights(path, whole) is whole.weights
+    found = read_weights(path, named(*"wvuts"))
+    assert found is not None and found.tolist() == [1e-7, 1.0, 1 / 3, 2.0, 0.1], "v is in no split"
+    others = dataclasses.replace(whole, weights=np.array([0.1, 2.0, 1 / 3, 4.0, 1e-6]))
+    with pytest.raises(DataError, match=r"^The pictures of n have other loss weights than when the run began"):
+        read_weights(path, others)
+    write_splits(path, named(*"stuvw"), splits)
+    assert read_weights(path, named(*"stuvw")) is None
+    with pytest.raises(DataError, match=r"other loss weights"):
+        read_weights(path, whole)

@@ -23,20 +23,26 @@ from quick_fits import LEARNING, QUICK, threads_kept  # noqa: F401 - a fixture
 class Binary(vitrail.ViTMultiLabel):
     """The checks hand over class numbers where this estimator wants zeros and ones: the last class is the label."""
 
-    def fit(self, X: Any, y: Any) -> Binary:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Binary:
         cells = np.asarray(y)
         if y is not None and cells.ndim == 2 and cells.shape[1] == 1 and cells.dtype.kind in "iu":
             y = (cells == cells.max(initial=0)).astype(np.int64)
-        super().fit(X, y)
+        super().fit(X, y, groups, sample_weight)
         return self
 
 
 ANY_VALUE = "check_do_not_raise_errors_in_init_or_set_params"
 OF_TYPES = "these tests check the types of all arguments; the test below runs it as users have it"
+OF_BATCHES = (
+    "a step sees a part of the pictures, drawn by their place, so a weight is so many copies in expectation alone; "
+    "test_groups_and_weights.py has it with steps that see all"
+)
 ONE_CLASS = "the check wants one class a picture in one column, and labels have a column each"
 OF_LABELS = {
     "check_classifiers_train": ONE_CLASS,
     "check_classifiers_classes": "labels are zeros and ones in columns with names, never texts",
+    "check_transformer_general": ONE_CLASS,
+    "check_transformer_data_not_an_array": ONE_CLASS,
     "check_classifiers_regression_target": "fractions are refused as labels that are neither 0 nor 1, in our own words",
     "check_classifier_not_supporting_multiclass": "several labels are no several classes; there is ViTClassifier",
 }
@@ -46,10 +52,13 @@ FEW_FITS = {
     ANY_VALUE, "check_mixin_order", "check_estimators_empty_data_messages",
     "check_parameters_default_constructible", "check_fit2d_1sample", "check_fit1d", "check_requires_y_none",
     "check_supervised_y_no_nan", "check_get_params_invariance", "check_set_params", "check_valid_tag_types",
-    "check_n_features_in_after_fitting", "check_estimator_tags_renamed",
+    "check_n_features_in_after_fitting", "check_estimator_tags_renamed", "check_all_zero_sample_weights_error",
+    "check_sample_weights_list", "check_transformers_unfitted", "check_transformer_n_iter",
+    "check_classifiers_one_label_sample_weights",
 }  # fmt: skip
 TRAININGS: dict[str, dict[str, Any]] = {
     "check_classifiers_train": LEARNING,
+    "check_class_weight_classifiers": LEARNING,
     "check_regressors_train": {
         **LEARNING, "steps": 300, "settings": {**LEARNING["settings"], "recipe.mixup": 0.0, "recipe.lr": 0.004}
     },
@@ -63,7 +72,8 @@ ESTIMATORS = [
 def expected(estimator: Any) -> dict[str, str]:
     """Checks that fail by design, with the reason."""
     checked = os.environ.get("VITRAIL_SHAPES") != "0"
-    return (OF_LABELS if isinstance(estimator, Binary) else {}) | ({ANY_VALUE: OF_TYPES} if checked else {})
+    of_all = {"check_sample_weight_equivalence_on_dense_data": OF_BATCHES, **({ANY_VALUE: OF_TYPES} if checked else {})}
+    return of_all | (OF_LABELS if isinstance(estimator, Binary) else {})
 
 
 def name_of(check: Any) -> str:
@@ -82,7 +92,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 def test_scikit_learn_s_checks_pass(estimator: Any, check: Callable[[Any], None], threads_kept):  # noqa: F811
-    if name_of(check) in TRAININGS:  # the two that ask for a good model
+    if name_of(check) in TRAININGS:  # those that ask for a good model
         estimator.set_params(**TRAININGS[name_of(check)])
     check(estimator)
 

@@ -51,6 +51,22 @@ def test_certain_chances_teach_the_same_as_classes_and_uncertain_ones_less():
     assert np.abs(halved.weight).sum() < np.abs(plain.weight).sum()
 
 
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
+def test_a_whole_weight_is_so_many_copies_of_the_picture(task):
+    """Weights have mean 1, so C is that of the copies times copies per picture."""
+    features, generator = drawn()
+    targets = (features[:, :2] + generator.normal(size=(120, 2)) > 3).astype(np.float32)
+    targets[generator.random((120, 2)) < 0.2] = np.nan
+    targets = generator.integers(0, 2, 120) if task == "classification" else targets
+    times = generator.integers(1, 5, 120)
+    weights, copies = (times / times.mean()).astype(np.float32), np.arange(120).repeat(times)
+    ours = list(probe.fit_probe_path(features, targets, task, 2, (0.01, 1.0), weights))[-1]
+    theirs = fitted(features[copies], targets[copies], task, 2, 1.0 / times.mean())
+    np.testing.assert_allclose(ours.weight, theirs.weight, atol=2e-4)
+    np.testing.assert_allclose(ours.bias, theirs.bias, atol=1e-3)
+    assert np.abs(ours.weight - fitted(features, targets, task, 2, 1.0).weight).max() > 0.01
+
+
 def test_every_label_is_a_logistic_regression_on_the_pictures_where_it_is_known():
     features, generator = drawn()
     targets = (features[:, :2] + generator.normal(size=(120, 2)) > 3).astype(np.float32)

@@ -65,3 +65,14 @@ def test_numbers_that_float32_would_round_are_answered_in_float64(targets, wide)
     back = scaling.unstandardize(scaling.standardize(column))
     assert scaling.needs_float64 == wide and back.dtype == (np.float64 if wide else np.float32)
     np.testing.assert_allclose(back, column, atol=1e-5 * column.std())
+
+
+def test_a_whole_weight_is_so_many_copies_of_the_target():
+    generator = np.random.default_rng(2)
+    drawn = generator.normal(5, 3, (50, 2)).astype(np.float32)
+    drawn[::4, 1] = np.nan
+    times = generator.integers(1, 5, 50)
+    ours, theirs = fit_scaling(drawn, times / times.mean()), fit_scaling(drawn.repeat(times, axis=0))
+    assert ours.mean == pytest.approx(theirs.mean) and ours.deviation == pytest.approx(theirs.deviation)
+    order = generator.permutation(50)
+    assert fit_scaling(drawn[order], (times / times.mean())[order]) == ours

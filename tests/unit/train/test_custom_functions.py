@@ -62,13 +62,15 @@ def losses(run: vitrail.Run) -> list[float]:
     return [row["loss"] for row in rows if "loss" in row]
 
 
-def try_out(brought: CustomFunctions, targets: np.ndarray | None = None, **recipe: float) -> None:
+def try_out(
+    brought: CustomFunctions, targets: np.ndarray | None = None, is_weighted: bool = False, **recipe: float
+) -> None:
     """The functions asked about digits, as a training asks them before its first step."""
     pictures, numbers = digits(40, classes=3)
     held = InMemoryImageStore(torch.from_numpy(pictures)[:, None])
     shape = dataclasses.replace(config_from_name("vit_pico_patch2_8"), outputs=3)
     plan = Plan(model=shape, recipe=Recipe(batch_size=16, **recipe))
-    brought.try_out(plan, held, numbers if targets is None else targets)
+    brought.try_out(plan, held, numbers if targets is None else targets, is_weighted)
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +236,16 @@ def test_every_fold_is_trained_with_the_function_and_none_goes_on_without(tmp_pa
     shutil.rmtree(tmp_path / "folds" / "fold-1")  # as if it had stopped before the second
     with pytest.raises(UsageError, match=rf"has a loss of its own, {NAME}"):
         vitrail.open(run.path).resume(data, quiet=True)
+
+
+def test_weights_of_pictures_reach_an_own_loss_that_has_one_for_each():
+    outputs, targets, weights = (
+        torch.randn(4, 3, requires_grad=True),
+        torch.arange(4) % 3,
+        torch.tensor([1.0, 2, 0.5, 3]),
+    )
+    total, count = CustomFunctions(loss=crossed).compute_loss(outputs, targets, weights)
+    assert count == 4 and torch.allclose(total, (crossed(outputs, targets) * weights).sum())
+    try_out(CustomFunctions(loss=crossed), is_weighted=True)
+    with pytest.raises(UsageError, match=r"mean of all pictures, so their weights cannot be applied.*a tensor \[16\]"):
+        try_out(CustomFunctions(loss=mean_crossed), is_weighted=True)

@@ -87,7 +87,7 @@ def test_a_recipe_without_wishes_shows_the_pictures_themselves():
     batch = batch_of([1, 2, 3])
     images = augment_batch(batch, Recipe(), 0, 0)
     assert images is batch.images
-    shown, targets = mix_batch(images, batch, Recipe(), 0, 0, 3)
+    shown, targets, _ = mix_batch(images, batch, Recipe(), 0, 0, 3)
     assert shown is images and targets is batch.targets
     assert make_crop(Recipe(), 0) is None
 
@@ -163,7 +163,7 @@ def test_a_batch_that_lost_pictures_is_shown_and_kept_as_before():
     assert rows is not None and fewer is not None
     assert torch.equal(fewer, rows[places])
     assert not torch.equal(rows[0], rows[2])
-    shown, targets = mix_batch(left.images, left, EVERYTHING, 0, 1, 3)
+    shown, targets, _ = mix_batch(left.images, left, EVERYTHING, 0, 1, 3)
     assert shown.shape == (3, 3, 8, 8) and targets.shape == (3, 3)
     assert targets.sum(1).numpy() == pytest.approx(np.ones(3), abs=1e-6)
 

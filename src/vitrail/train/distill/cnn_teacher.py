@@ -79,7 +79,7 @@ def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> T
 
     def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
         augmented = augment_batch(batch, recipe, seed, epoch, plan.compute.device)
-        augmented, mixed_targets = mix_batch(augmented, batch, recipe, seed, epoch, plan.model.outputs)
+        augmented, mixed_targets, _ = mix_batch(augmented, batch, recipe, seed, epoch, plan.model.outputs)
         outputs: Tensor = network(normalize(augmented, plan.image))
         return loss(outputs, mixed_targets)
 

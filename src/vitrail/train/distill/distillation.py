@@ -6,6 +6,7 @@ from collections.abc import Generator
 
 import torch
 
+from ...errors import UsageError
 from ...model.vit import ViT
 from .. import phase
 from ..context import PlanContext, TrainContext
@@ -77,9 +78,14 @@ def check_teacher(plan: Plan, dataset: Dataset) -> None:
     """Check the teacher before a run folder is made.
 
     Raises:
-        UsageError: it does not exist, or its task, outputs or image format differ.
+        UsageError: it does not exist, its task, outputs or image format differ, or the images have loss weights.
         DamagedFileError: it is damaged.
     """
+    if plan.distill.is_enabled and dataset.source.weights is not None:
+        raise UsageError(
+            "Pictures with weights of their own cannot be learnt from a teacher, whose part of the loss knows no "
+            "weights. Leave out the weights or --distill.teacher."
+        )
     if plan.distill.is_enabled and plan.distill.teacher != CNN_TEACHER:
         teacher = load_teacher(plan)
         check_teacher_images(teacher, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -51,17 +52,22 @@ def _start_copy(
     step: int, epoch: int, batch: Batch, stream: torch.cuda.Stream, device: str
 ) -> tuple[NumberedBatch, torch.cuda.Event]:
     with torch.cuda.stream(stream):
-        parts = [
-            part if part.is_cuda else part.pin_memory().to(device, non_blocking=True)
-            for part in (batch.images, batch.targets)
-        ]
-        moved = dataclasses.replace(batch, images=parts[0], targets=parts[1])
-        return (step, epoch, moved), stream.record_event()
+        parts = {
+            name: part if part.is_cuda else part.pin_memory().to(device, non_blocking=True)
+            for name, part in _tensors(batch).items()
+        }
+        return (step, epoch, dataclasses.replace(batch, **parts)), stream.record_event()
 
 
 def _wait_for_copy(numbered_batch: NumberedBatch, copy_event: torch.cuda.Event) -> NumberedBatch:
     now = torch.cuda.current_stream(numbered_batch[2].images.device)
     now.wait_event(copy_event)
-    for part in (numbered_batch[2].images, numbered_batch[2].targets):
+    for part in _tensors(numbered_batch[2]).values():
         part.record_stream(now)  # so that its memory is not reused before this step has read it
     return numbered_batch
+
+
+def _tensors(batch: Batch) -> dict[str, Any]:
+    """The tensors of a batch by their fields."""
+    weights = {} if batch.weights is None else {"weights": batch.weights}
+    return {"images": batch.images, "targets": batch.targets, **weights}

@@ -102,7 +102,8 @@ def extract_features(
             )
         seconds_left = (time.perf_counter() - start_time) / (done - first) * (len(rows) - done)
         yield TaskProgress(f"features of the {split} pictures", done, len(rows), seconds_left)
-    return FeatureSet(np.concatenate([*stored, *fresh]), targets)
+    image_weights = dataset.image_weights if split == "train" else None
+    return FeatureSet(np.concatenate([*stored, *fresh]), targets, image_weights)
 
 
 class FeatureFiles:
@@ -206,7 +207,8 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
             extra = " and mirror images"
             mirrored = yield from extract_features(context, model, "train", signal_request, mirror=True)
             features = np.concatenate([train.features, mirrored.features])
-            train = FeatureSet(features, np.concatenate([train.targets, mirrored.targets]))
+            image_weights = None if train.weights is None else np.tile(train.weights, 2)
+            train = FeatureSet(features, np.concatenate([train.targets, mirrored.targets]), image_weights)
     if signal_request:  # with the last portion
         message = f"Interrupted after the features. {resume_instructions(run.path)}"
         raise InterruptedRun(message, signal_request.exit_code)

@@ -310,7 +310,9 @@ def _draft_recipe(
         32 if fingerprint.num_images < FEW_IMAGES else 64,
         max(8, 2 ** round(math.log2(max(fingerprint.num_images, 1) / 4))),
     )
-    class_weights, why = losses.choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio)
+    class_weights, why = losses.choose_class_weights(
+        fingerprint.task, fingerprint.imbalance_ratio, fingerprint.has_weights
+    )
     rate = min(LR_AT_384 * max(384 / model.width, 1.0) ** LR_WIDTH_EXPONENT, MAX_LR)
     rate *= 10 if settings.method == "lora" else 1
     reasons = why | {

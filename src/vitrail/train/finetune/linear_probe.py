@@ -30,6 +30,8 @@ class FeatureSet:
 
     features: Float32[np.ndarray, "n P"]
     targets: Shaped[np.ndarray, " n *K"]
+    weights: Float32[np.ndarray, " n"] | None = None
+    """Loss weights of the images; None is 1 for all."""
 
 
 FeatureColumns = Int64[np.ndarray, " _"]
@@ -75,7 +77,9 @@ def fit_probes(
             probes.append((candidate, linear, columns))
     if not probes:  # no validation images
         train_part = _subsample(_select_columns(train, last_block), seed)
-        (linear,) = probe.fit_probe_path(train_part.features, train_part.targets, task, outputs, (DEFAULT_C,))
+        (linear,) = probe.fit_probe_path(
+            train_part.features, train_part.targets, task, outputs, (DEFAULT_C,), train_part.weights
+        )
         return ProbeResult(linear, last_block, tuple(candidates))
     best = min(range(len(probes)), key=lambda index: probes[index][0].loss)
     candidates += [replace(one, chosen=index == best) for index, (one, _, _) in enumerate(probes)]
@@ -88,7 +92,7 @@ def _fit_path(
     """Probes of rising C until two in a row are worse than the best so far."""
     path: list[tuple[Candidate, LinearProbe]] = []
     worse = 0
-    for linear in probe.fit_probe_path(train.features, train.targets, task, outputs):
+    for linear in probe.fit_probe_path(train.features, train.targets, task, outputs, weights=train.weights):
         candidate = evaluate_candidate(
             f"linear {name}, C {linear.c:g}", task, linear.predict_outputs(valid.features), valid.targets
         )
@@ -102,7 +106,7 @@ def _fit_path(
 
 
 def _select_columns(feature_set: FeatureSet, columns: FeatureColumns) -> FeatureSet:
-    return FeatureSet(np.ascontiguousarray(feature_set.features[:, columns]), feature_set.targets)
+    return replace(feature_set, features=np.ascontiguousarray(feature_set.features[:, columns]))
 
 
 def _subsample(train: FeatureSet, seed: int) -> FeatureSet:
@@ -110,7 +114,8 @@ def _subsample(train: FeatureSet, seed: int) -> FeatureSet:
     if len(train.features) <= most:
         return train
     rows = np.sort(permutation(seed, "probed", 0, len(train.features))[:most])
-    return FeatureSet(train.features[rows], train.targets[rows])
+    weights = None if train.weights is None else train.weights[rows]
+    return FeatureSet(train.features[rows], train.targets[rows], weights)
 
 
 # -- Candidates compared on the validation images: start.json and a table

@@ -80,7 +80,9 @@ def draft_recipe(
     if early:
         why_small = "early steps cost less: a fifth more in the same minutes, 0.4 points on Fashion-MNIST (pico)"
         reasons |= dict.fromkeys(("recipe.progressive_size", "recipe.progressive_until"), why_small)
-    class_weights, why = losses.choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio)
+    class_weights, why = losses.choose_class_weights(
+        fingerprint.task, fingerprint.imbalance_ratio, fingerprint.has_weights
+    )
     reasons |= why
     if few and fingerprint.task == "classification":
         reasons["recipe.label_smoothing"] = "few pictures: kept with the missing patches on digits"

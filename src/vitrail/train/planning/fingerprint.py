@@ -96,6 +96,7 @@ def measure_fingerprint(
         window_reason=reason,
         task=source.task,
         imbalance_ratio=losses.imbalance_ratio(source.task, source.targets[train], len(source.classes)),
+        has_weights=source.weights is not None,
     )
 
 
