@@ -20,6 +20,7 @@ from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .adapt import build_model, build_on_meta
+from .decision_versions import TRAINED, find_decision_in_use, read_decision_file
 from .image_spec import check_model_fits, make_preprocessor_config
 from .layouts import Layout, NameRule
 from .model_card import format_model_card
@@ -31,6 +32,8 @@ BUNDLE_FORMAT = 1
 """Version of the format; increased when older bundles can no longer be read unchanged."""
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 PREPROCESSOR_FILE, CARD_FILE = "preprocessor_config.json", "README.md"
+DECISIONS_KEY = "decisions"
+"""The key of the decisions in the metadata: those in use, when a bundle is read."""
 FEATURE_STATS_FILE = "familiar.safetensors"
 """Statistics of the training images' features, from which unfamiliar images are detected; optional."""
 ENSEMBLE_FILE = "ensemble.json"
@@ -50,7 +53,13 @@ class BundleInfo:
     classes: tuple[str, ...]
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
-    """Metadata of the training, such as thresholds, the data's fingerprint, the attention path, flips."""
+    """Metadata of the training, such as the data's fingerprint, the attention path, flips; and the decisions in use."""
+    decision: str = TRAINED
+    """The name of the decision in use."""
+    trained_info: Mapping[str, Any]
+    """The metadata with the training's own decisions."""
+    listed: frozenset[str]
+    """The files of the manifest, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +164,7 @@ def read_bundle_info(folder: Path) -> BundleInfo:
         inside = next((child for child in children if is_bundle(child) or is_bundle(child / "model")), None)
         hint = describe_unread_folder(folder) or ("Check the path." if inside is None else f"Did you mean {inside}?")
         raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG_FILE} and {WEIGHTS_FILE}. {hint}")
-    checksums.verify_manifest(folder)
+    listed = checksums.verify_manifest(folder)
     path = folder / CONFIG_FILE
     content = strict_json.read_json(path)
     kinds = {"format": int, "architecture": dict, "image": dict, "task": str, "classes": list, "info": dict}
@@ -180,12 +189,20 @@ def read_bundle_info(folder: Path) -> BundleInfo:
             f"{folder / PREPROCESSOR_FILE} does not agree with {CONFIG_FILE} about {', '.join(differing)}. "
             "Use another copy."
         )
+    decision = find_decision_in_use(folder, listed)
+    info = content["info"]
+    if decision != TRAINED:
+        kept = read_decision_file(folder, decision, content["task"], content["classes"])
+        info = {**info, DECISIONS_KEY: {**kept["decisions"], "version": decision}}
     return BundleInfo(
         architecture=architecture,
         spec=spec,
         task=content["task"],
         classes=tuple(content["classes"]),
-        info=content["info"],
+        info=info,
+        decision=decision,
+        trained_info=content["info"],
+        listed=listed,
     )
 
 
