@@ -1,4 +1,4 @@
-"""Figures of a decision on stored predictions: error rates, predictive values, costs, with intervals; and its changes."""
+"""Figures of a decision on stored predictions: error rates, predictive values and costs, with intervals; changes."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class ThresholdRule:
         top = 1.0 if kind != "cost" else float("inf")
         if not good or (value is not None and not 0 < value < top):
             raise UsageError(
-                "A rule for thresholds must be half, f1, youden, sensitivity SHARE, specificity SHARE, ppv SHARE or cost "
-                f'NUMBER, for example "sensitivity 0.95". Got {text!r}.'
+                "A rule for thresholds must be half, f1, youden, sensitivity SHARE, specificity SHARE, ppv SHARE or "
+                f'cost NUMBER, for example "sensitivity 0.95". Got {text!r}.'
             )
         return cls(cast("RuleKind", kind), value)
 

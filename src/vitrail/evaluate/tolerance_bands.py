@@ -81,9 +81,7 @@ class BandResult(NamedTuple):
     """Whether the target lies inside; False where unknown."""
 
 
-def judge_bands(
-    table: TaskPredictions, decisions: Decisions, bands: Mapping[str, Band]
-) -> list[BandResult]:
+def judge_bands(table: TaskPredictions, decisions: Decisions, bands: Mapping[str, Band]) -> list[BandResult]:
     """Compare the conformal range of each number, or the hull of the set of grades, with the bands.
 
     A range within the band is inside, one without any part of it outside, every other is unsure. Of all images at most
@@ -111,9 +109,7 @@ def judge_bands(
         outside = (ends[:, 1] < band.low) | (ends[:, 0] > band.high)
         verdicts = np.where(inside, INSIDE, np.where(outside, OUTSIDE, UNSURE_VERDICT)).astype(np.int64)
         verdicts = verdicts if has_ranges else np.full(len(table), UNSURE_VERDICT)
-        results.append(
-            BandResult(name, band, verdicts, ~np.isnan(truth), (truth >= band.low) & (truth <= band.high))
-        )
+        results.append(BandResult(name, band, verdicts, ~np.isnan(truth), (truth >= band.low) & (truth <= band.high)))
     return results
 
 

@@ -98,8 +98,8 @@ class ProbabilityHead(nn.Module):
         rules, K = member.decisions, len(member.classes)
         if rules.prior_ratio:
             raise UsageError(
-                f"The decision {rules.version} moves probabilities to a stated prevalence, which an exported file cannot "
-                "hold. Put another to use first: vitrail decide RUN --use training"
+                f"The decision {rules.version} moves probabilities to a stated prevalence, which an exported file "
+                "cannot hold. Put another to use first: vitrail decide RUN --use training"
             )
         self.task = member.task
         self.positive_index = member.classes.index(rules.positive) if rules.positive and rules.thresholds else None

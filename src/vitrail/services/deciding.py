@@ -188,7 +188,9 @@ def decide(
     if keep:
         decision_versions.check_decision_name(keep)
         if request.is_empty:
-            raise UsageError("--keep keeps a new decision: give --rule, --at, --abstain, --alpha, --prevalence or --band.")
+            raise UsageError(
+                "--keep keeps a new decision. Give --rule, --at, --abstain, --alpha, --prevalence or --band."
+            )
     if by and not (keep or use):
         raise UsageError("--by names who keeps a decision or puts it to use. Give --keep NAME or --use NAME.")
     if use and not request.is_empty and use != keep:
@@ -414,18 +416,18 @@ def _build_settings(stored: StoredRun, request: DecisionRequest) -> DecisionSett
             f"--band {names[0]}=LOW..HIGH."
         )
     if task == "multilabel":
-        for flag, given in (("--alpha", request.alpha is not None), ("--abstain", request.abstain is not None)):
-            if given:
-                raise UsageError(f"{flag} is for classes or numbers. Labels are decided by thresholds: give --rule.")
+        for flag, given in (("alpha", request.alpha), ("abstain", request.abstain), ("positive", request.positive)):
+            if given not in (None, ""):
+                raise UsageError(f"--{flag} is for classes or numbers. Labels are decided by thresholds: give --rule.")
     if request.band and task != "regression" and not stored.trained.ordered:
-        raise UsageError("--band is for numbers, and for classes in an order (a training with --decisions.ordered true).")
+        raise UsageError("--band is for numbers, or for classes in an order (trained with --decisions.ordered true).")
     positive = ""
     if task == "classification":
         asked = bool(request.rule or request.at or request.positive)
         if asked and len(names) != 2:
             raise UsageError(
-                f"--rule and --at are for labels, or for one of two classes. {stored.run.path} has {len(names)} classes: "
-                "the likeliest is answered. Give --abstain, --alpha or --prevalence."
+                f"--rule and --at are for labels, or for one of two classes. {stored.run.path} has {len(names)} "
+                "classes: the likeliest is answered. Give --abstain, --alpha or --prevalence."
             )
         if len(request.at) > 1:
             raise UsageError(f"Two classes have one threshold. Give --at for one of {', '.join(names)}.")
@@ -440,8 +442,8 @@ def _build_settings(stored: StoredRun, request: DecisionRequest) -> DecisionSett
             raise UsageError(f"A rule is for one of the two classes. Name it: --positive {names[0]} or {names[1]}.")
         if request.abstain and positive:
             raise UsageError(
-                f"--abstain leaves unanswered what is near one half, and {positive} is answered from a threshold of its "
-                "own. Give one of them."
+                f"--abstain leaves unanswered what is near one half, and {positive} is answered from a threshold of "
+                "its own. Give one of them."
             )
     settings = replace(
         stored.settings,
@@ -500,9 +502,7 @@ def _label_scores(stored: StoredRun, decisions: Decisions) -> dict[str, LabelSco
     return scores
 
 
-def _measure_optimism(
-    stored: StoredRun, new: Decisions, rule: ThresholdRule, miss_cost: float
-) -> RuleOptimism | None:
+def _measure_optimism(stored: StoredRun, new: Decisions, rule: ThresholdRule, miss_cost: float) -> RuleOptimism | None:
     return measure_optimism(rule, [*_label_scores(stored, new).values()], miss_cost)
 
 

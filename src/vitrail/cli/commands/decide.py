@@ -118,8 +118,8 @@ def describe_comparison(result: DecisionComparison, run: Path) -> list[str]:
     for estimate in result.estimates:
         low, high = estimate.interval
         lines.append(
-            f"Prevalence of {estimate.name} there: about {estimate.value:.2%} ({low:.2%} to {high:.2%}); validation has "
-            f"{estimate.validation:.2%}. An estimate, which changes nothing; --prevalence states one."
+            f"Prevalence of {estimate.name} there: about {estimate.value:.2%} ({low:.2%} to {high:.2%}); validation "
+            f"has {estimate.validation:.2%}. An estimate, which changes nothing; --prevalence states one."
         )
     if result.path is not None:
         lines.append(f"Kept    {result.path}")
