@@ -13,7 +13,6 @@ from kinds import TINY
 from vitrail import config
 from vitrail.checkpoints import bundle
 from vitrail.evaluate.decisions import DECISIONS_KEY, Decisions, fit_decisions, predictions_from_outputs
-from vitrail.evaluate.predictions import TaskPredictions
 from vitrail.evaluate.thresholds import DecisionSettings
 from vitrail.model.vit import create_model
 from vitrail.train.plan import Plan
@@ -67,8 +66,3 @@ def store_run(
     for split, each in drawn.items():
         table_of(task, names, each, decided, split).write_csv(folder / "predictions" / f"{split}.csv")
     return folder
-
-
-def outputs_equal(one: TaskPredictions, other: TaskPredictions) -> bool:
-    """Whether two tables answer alike, cell by cell."""
-    return one.records() == other.records()

@@ -63,7 +63,7 @@ def find_decision_in_use(folder: Path, listed: Collection[str]) -> str:
     Raises:
         DamagedFileError: it is not among the kept ones.
     """
-    records = sorted(name for name in listed if name.startswith(f"{USE_FOLDER}/"))
+    records = sorted((name for name in listed if name.startswith(f"{USE_FOLDER}/")), key=lambda name: (len(name), name))
     if not records:
         return TRAINED
     path = folder / records[-1]

@@ -369,5 +369,5 @@ def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> T
 def _no_label_sets_error() -> UsageError:
     return UsageError(
         "Sets are of classes, and ranges of numbers. This model answers each label by itself, from a threshold of its "
-        'own on; train with --decisions.threshold_rule "sensitivity 0.95" to miss fewer of them.'
+        'own on; vitrail decide RUN --rule "sensitivity 0.95" misses fewer of them.'
     )

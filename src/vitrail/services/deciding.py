@@ -270,8 +270,9 @@ def compare_decisions(stored: StoredRun, request: DecisionRequest) -> DecisionCo
     new, prevalences = (None, ()) if request.is_empty else fit_new_decisions(stored, request)
     stated = {name: share for name, share in zip(stored.names, prevalences, strict=False) if share}
     bands = _parse_band_request(stored, request, new)
-    rule = _parse_rule(request.rule or (stored.current.rule if new is None else new.rule))
-    miss_cost = rule.value if rule is not None and rule.kind == "cost" and rule.value else 1.0
+    rule = None if new is None else _parse_rule(new.rule)
+    rules = (rule, _parse_rule(stored.current.rule), _parse_rule(stored.settings.threshold_rule))
+    miss_cost = next((one.value for one in rules if one is not None and one.kind == "cost" and one.value), 1.0)
     positive = next((one.positive for one in (new, stored.current) if one is not None and one.positive), "")
     splits = {}
     for name, table in stored.tables.items():

@@ -109,6 +109,8 @@ def describe_comparison(result: DecisionComparison, run: Path) -> list[str]:
     if any(one.old.labels for one in result.splits.values()):
         miss = "as much as a false alarm" if result.miss_cost == 1 else f"as much as {result.miss_cost:g} of them"
         lines.append(f"Cost: false alarms in 1,000 pictures, where a miss costs {miss}. In brackets 95 % intervals.")
+    if result.prevalences:
+        lines.append("Costs and predictive values are at the stated prevalence, the rest is counted in these pictures.")
     if result.optimism is not None:
         one = result.optimism
         lines.append(
