@@ -73,7 +73,7 @@ def test_classes_that_are_not_stated_share_the_rest():
         complete_prevalences("classification", names, measured, {"a": 0.6, "b": 0.4})
     with pytest.raises(UsageError, match=r"add up to 1\. Got 0\.9 for a, b, c"):
         complete_prevalences("classification", names, measured, {"a": 0.5, "b": 0.2, "c": 0.2})
-    with pytest.raises(DataError, match=r"0% of them have b\. Train with"):
+    with pytest.raises(DataError, match=r"100% of them have a\. Train with"):
         complete_prevalences("classification", ("a", "b"), (1.0, 0.0), {"a": 0.6})
 
 
