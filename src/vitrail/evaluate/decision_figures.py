@@ -69,7 +69,7 @@ class DecisionFigures:
     labels: tuple[BinaryFigures, ...] = ()
     """Of every label, or of the measured classes."""
     cost: Rate | None = None
-    """The sum over the labels, whose errors the interval takes to be independent, or that of the only measured class."""
+    """The sum over the labels, whose errors the interval takes as independent, or that of the only measured class."""
     abstained: Rate | None = None
     """Fraction of the images without an answer."""
     accuracy: Rate | None = None

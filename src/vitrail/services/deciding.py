@@ -67,6 +67,8 @@ class DecisionRequest:
     """Tolerance bands, as `parse_bands` reads them."""
 
     def __post_init__(self) -> None:
+        if self.rule is not None:
+            ThresholdRule.parse(self.rule)
         for flag, values in (("at", self.at), ("prevalence", self.prevalence)):
             if wrong := [f"{name}={value}" for name, value in values.items() if not 0 < value < 1]:
                 raise UsageError(f"--{flag} takes shares between 0 and 1, such as NAME=0.3. Got {wrong[0]}.")
@@ -202,7 +204,8 @@ def decide(
         stored = open_stored_run(path)
     result = compare_decisions(stored, request)
     if estimate is not None:
-        result = replace(result, estimates=_estimate_elsewhere(stored, estimate))
+        estimates, doubts = _estimate_elsewhere(stored, estimate)
+        result = replace(result, estimates=estimates, notes=(*result.notes, *doubts))
     if keep:
         kept = keep_decision(stored, request, result, keep, by)
         in_use = TRAINED
@@ -550,8 +553,8 @@ def _describe_limits(stored: StoredRun, new: Decisions) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[PrevalenceEstimate, ...]:
-    """Estimate the prevalences behind a predictions file of this run."""
+def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[tuple[PrevalenceEstimate, ...], list[str]]:
+    """Estimate the prevalences behind a predictions file of this run; and doubts of the estimate."""
     if stored.task == "regression":
         raise UsageError("--estimate is for classes and labels. Numbers have no prevalence.")
     if stored.current.prior_ratio:
@@ -566,7 +569,14 @@ def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[PrevalenceEstima
             f"{path} answers {', '.join(output_names(table)[:6])}, and the run {', '.join(stored.names[:6])}. Make it "
             f"with: vitrail predict {stored.run.path} PICTURES --to {path}"
         )
-    return estimate_prevalences(table, measure_prevalences(stored.validation))
+    measured = measure_prevalences(stored.validation)
+    doubts = [
+        f"The estimate is not to be trusted for {one.name}: of the validation pictures themselves it says "
+        f"{one.value:.1%}, and {one.validation:.1%} have it. The probabilities are not calibrated well enough."
+        for one in estimate_prevalences(stored.validation, measured)
+        if not one.interval.low <= one.validation <= one.interval.high
+    ]
+    return estimate_prevalences(table, measured), doubts
 
 
 def _estimate_to_json(one: PrevalenceEstimate) -> dict[str, Any]:

@@ -281,7 +281,7 @@ def test_a_stated_prevalence_moves_probabilities_thresholds_and_predictive_value
     moved = apply_decisions(table, here.new).probabilities[:, 1]
     ratio = here.new.prior_ratio
     plain = table.probabilities[:, 1].astype(np.float64)
-    np.testing.assert_allclose(moved, plain * ratio[1] / (plain * ratio[1] + (1 - plain) * ratio[0]), rtol=1e-6)
+    np.testing.assert_allclose(moved, plain * ratio[1] / (plain * ratio[1] + (1 - plain) * ratio[0]), rtol=1e-5)
     hits, alarms = 1 - label.misses / label.positives, label.false_alarms / label.negatives
     assert label.predictive.positive.value == pytest.approx(0.01 * hits / (0.01 * hits + 0.99 * alarms))
     assert Predictor.open(run).decisions.prior_ratio == ratio
@@ -299,7 +299,13 @@ def test_a_prevalence_elsewhere_is_estimated_and_changes_nothing(tmp_path):
     result = decide(run, DecisionRequest(), estimate=tmp_path / "there.csv")
     defect = result.estimates[1]
     assert defect.name == "defect" and defect.interval.low < 0.05 < defect.interval.high < 0.12
-    assert result.new is None and decide(run, DecisionRequest()).old == stored.trained
+    assert result.new is None and decide(run, DecisionRequest()).old == stored.trained and result.notes == ()
+    table = stored.validation  # probabilities that are too high by far
+    pushed = table.probabilities[:, 1:] ** 0.3
+    wrong = replace(table, probabilities=np.concatenate([1 - pushed, pushed], 1))
+    wrong.write_csv(run / "predictions" / "val.csv")
+    assert "not to be trusted for defect" in decide(run, DecisionRequest(), estimate=tmp_path / "there.csv").notes[-1]
+    table.write_csv(run / "predictions" / "val.csv")
     decide(run, DecisionRequest(prevalence={"defect": 0.05}), keep="rare", use="rare")
     with pytest.raises(UsageError, match=r"rare, has moved the probabilities .* already"):
         decide(run, DecisionRequest(), estimate=tmp_path / "there.csv")

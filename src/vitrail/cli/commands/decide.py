@@ -58,7 +58,7 @@ class Decide(Command):
     """The share that has it where the model is used, such as defective=0.01: probabilities are moved there."""
     band: str = ""
     """Limits of a number, such as power=280..320 or ..4, or of grades in an order, mild..severe: which pictures lie
-    inside, outside, or cannot be told."""
+    inside, outside, or neither for sure."""
     estimate: Path | None = None
     """A CSV of vitrail predict from another place: its prevalence is estimated; nothing is changed by it."""
     keep: str = ""
