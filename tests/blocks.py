@@ -53,7 +53,7 @@ LISTINGS = (
     # what a command has printed
     "Pre-training adds", "Task multilabel:", "AUROC ", "nodule ", "runs/cnn on", "runs/cnn (first)", "runs/flowers on",
     "parts: ", "flowers: ", "an escape costs", "Counter(", "Answered with", "# Expected on this machine:",
-    "Accuracy on", "listening on", '{"path":', "100 pictures of",
+    "Accuracy on", "test: 400", "listening on", '{"path":', "100 pictures of",
 )  # fmt: skip
 """How listings without such a word begin; what begins otherwise, and with no program, is unknown and fails a test."""
 
@@ -79,6 +79,7 @@ COMMANDS = {
     "vitrail train digits --model vit_mu_patch8_16 --steps 3000": "is stopped by hand; test_interrupt.py stops its own",
     "vitrail train --resume runs/digits": "goes on with a run that was stopped by hand; so does test_resume_changed.py",
     "vitrail train --resume runs/short": "goes on with a run that has ended; test_extended_run.py has its own",
+    "vitrail decide runs/cells --rule": "needs ten validation pictures of each kind; test_deciding.py has them",
     "vitrail evaluate runs/cells other-machine/ --unlike": "needs 99 validation pictures; test_unlike.py has them",
 }
 """Beginnings of commands that are parsed and not run."""

@@ -28,7 +28,18 @@ from .files.hub import PUSH_PREFIX
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
 from .runtime import parse_precision
-from .services import diagnostics, embedding, evaluation, explanation, exporting, notebook, publishing, train_progress
+from .services import (
+    deciding,
+    diagnostics,
+    embedding,
+    evaluation,
+    explanation,
+    exporting,
+    notebook,
+    publishing,
+    train_progress,
+)
+from .services.deciding import DecisionComparison, DecisionRequest
 from .services.explanation import Explanation
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
@@ -180,6 +191,42 @@ class Run:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
         """
         return self._evaluate_predictions(source, split, skip_bad, settings)[1].metrics
+
+    @isolate
+    def decide(
+        self,
+        rule: str | None = None,
+        positive: str = "",
+        at: Mapping[str, float] | None = None,
+        abstain: float | None = None,
+        alpha: float | None = None,
+        prevalence: Mapping[str, float] | None = None,
+        band: str = "",
+        estimate: str | Path | None = None,
+        keep: str = "",
+        by: str = "",
+        use: str = "",
+    ) -> DecisionComparison:
+        """Fit other decisions to the stored validation predictions, as `vitrail decide`; without arguments today's.
+
+        Args:
+            at, prevalence: shares by label or class.
+            use: a kept decision, which `predict` then follows; "training" goes back. The others are as the flags.
+
+        Raises:
+            UsageError: a label that is not there, an option of another task, or a name that is taken.
+            DataError: no stored validation predictions, or too few for the rule.
+            DamagedFileError: a file of the model or a kept decision is damaged.
+        """
+        request = DecisionRequest(
+            rule=rule, positive=positive, at=dict(at or {}), abstain=abstain, alpha=alpha,
+            prevalence=dict(prevalence or {}), band=band,
+        )  # fmt: skip
+        file = None if estimate is None else Path(estimate)
+        result = deciding.decide(self.path, request, keep, by, use, file)
+        if use:
+            self.__dict__.pop("predictor", None)  # opened again at its next use, with that decision
+        return result
 
     @isolate
     def slices(

@@ -22,6 +22,7 @@ from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .adapt import build_model, build_on_meta
+from .decision_versions import TRAINED, find_decision_in_use, read_decision_file
 from .image_spec import check_model_fits, make_preprocessor_config
 from .layouts import Layout, LayoutHints, NameRule, TensorDict
 from .model_card import format_model_card
@@ -33,6 +34,8 @@ BUNDLE_FORMAT = 1
 """Version of the format; increased when older bundles can no longer be read unchanged."""
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 PREPROCESSOR_FILE, CARD_FILE = "preprocessor_config.json", "README.md"
+DECISIONS_KEY = "decisions"
+"""The key of the decisions in the metadata: those in use, when a bundle is read."""
 FEATURE_STATS_FILE = "familiar.safetensors"
 """Statistics of the training images' features, from which unfamiliar images are detected; optional."""
 DESCRIPTION_KEY = "vitrail"
@@ -56,7 +59,13 @@ class BundleInfo:
     classes: tuple[str, ...]
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
-    """Metadata of the training, such as thresholds, the data's fingerprint, the attention path, flips."""
+    """Metadata of the training, such as the data's fingerprint, the attention path, flips; and the decisions in use."""
+    decision: str = TRAINED
+    """The name of the decision in use."""
+    trained_info: Mapping[str, Any]
+    """The metadata with the training's own decisions."""
+    listed: frozenset[str]
+    """The files of the manifest, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +205,7 @@ def read_bundle_info(folder: Path) -> BundleInfo:
         inside = next((child for child in children if is_bundle(child) or is_bundle(child / "model")), None)
         hint = describe_unread_folder(folder) or ("Check the path." if inside is None else f"Did you mean {inside}?")
         raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG_FILE} and {WEIGHTS_FILE}. {hint}")
-    checksums.verify_manifest(folder)
+    listed = checksums.verify_manifest(folder)
     path = folder / CONFIG_FILE
     content = _parse_content(strict_json.read_json(path), str(path))
     stored = strict_json.read_json(folder / PREPROCESSOR_FILE)
@@ -206,7 +215,12 @@ def read_bundle_info(folder: Path) -> BundleInfo:
             f"{folder / PREPROCESSOR_FILE} does not agree with {CONFIG_FILE} about {', '.join(differing)}. "
             "Use another copy."
         )
-    return content
+    decision = find_decision_in_use(folder, listed)
+    info = content.info
+    if decision != TRAINED:
+        kept = read_decision_file(folder, decision, content.task, content.classes)
+        info = {**info, DECISIONS_KEY: {**kept["decisions"], "version": decision}}
+    return replace(content, info=info, decision=decision, listed=listed)
 
 
 def _parse_content(content: Mapping[str, Any], where: str) -> BundleInfo:
@@ -232,6 +246,9 @@ def _parse_content(content: Mapping[str, Any], where: str) -> BundleInfo:
         task=content["task"],
         classes=tuple(content["classes"]),
         info=content["info"],
+        decision=TRAINED,
+        trained_info=content["info"],
+        listed=frozenset(),
     )
 
 

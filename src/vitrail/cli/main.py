@@ -22,6 +22,7 @@ from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, p
 from .commands.bench import Bench
 from .commands.check import Check
 from .commands.convert import Convert
+from .commands.decide import Decide
 from .commands.doctor import Doctor
 from .commands.embed import Embed
 from .commands.evaluate import Evaluate
@@ -38,6 +39,7 @@ COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "tune": Tune,
     "evaluate": Evaluate,
+    "decide": Decide,
     "predict": Predict,
     "embed": Embed,
     "explain": Explain,

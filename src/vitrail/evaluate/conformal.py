@@ -13,12 +13,16 @@ from ..errors import DataError, UsageError
 
 
 def fit_set_threshold(
-    probabilities: Float[np.ndarray, "n K"], targets: Int64[np.ndarray, " n"], alpha: float = 0.05
+    probabilities: Float[np.ndarray, "n K"],
+    targets: Int64[np.ndarray, " n"],
+    alpha: float = 0.05,
+    class_weights: tuple[float, ...] = (),
 ) -> float:
     """Fit on validation images the probability that all but a fraction alpha of the true classes reach.
 
     Args:
         targets: class indices; all known.
+        class_weights: ratio of the stated prevalence of each class to that of these images; empty for equal ones.
 
     Raises:
         DataError: too few images for this alpha.
@@ -27,7 +31,8 @@ def fit_set_threshold(
     Gammerman and Shafer 2005.
     """
     true = probabilities.astype(np.float64)[np.arange(len(targets)), targets]
-    return -conformal_quantile(-true, alpha)
+    weights = np.array(class_weights)[targets] if class_weights else None
+    return -conformal_quantile(-true, alpha, weights, max(class_weights, default=1.0))
 
 
 def predict_sets(probabilities: Float[np.ndarray, "n K"], thresholds: tuple[float, ...]) -> Bool[np.ndarray, "n K"]:
@@ -35,11 +40,23 @@ def predict_sets(probabilities: Float[np.ndarray, "n K"], thresholds: tuple[floa
     return probabilities.astype(np.float64) >= np.array(thresholds)
 
 
-def conformal_quantile(distances: Float64[np.ndarray, " n"], alpha: float) -> float:
+def conformal_quantile(
+    distances: Float64[np.ndarray, " n"],
+    alpha: float,
+    weights: Float64[np.ndarray, " n"] | None = None,
+    further_weight: float = 1.0,
+) -> float:
     """The finite-sample quantile: a further image lies within this distance with probability at least 1 - alpha.
+
+    Args:
+        weights: of each image, where further images have another prevalence; infinity may be the quantile then.
+        further_weight: largest weight of a further image.
 
     Raises:
         DataError: fewer than 1 / alpha - 1 images, for which no distance is large enough.
+
+    Source: weights as in Podkopaev and Ramdas 2021, "Distribution-free uncertainty quantification for classification
+    under label shift".
     """
     needed = min_calibration_size(alpha)
     if len(distances) < needed:
@@ -47,6 +64,10 @@ def conformal_quantile(distances: Float64[np.ndarray, " n"], alpha: float) -> fl
             f"To be right in {1 - alpha:.0%} of all cases takes at least {needed} validation pictures with a known "
             f"target. Got {len(distances)}."
         )
+    if weights is not None:
+        order = np.argsort(distances, kind="stable")
+        reached = np.cumsum(weights[order]) >= (weights.sum() + further_weight) * (1 - alpha) - 1e-9
+        return float(distances[order][reached.argmax()]) if reached.any() else float("inf")
     rank = int(np.ceil((len(distances) + 1) * (1 - alpha) - 1e-9))
     return float(np.sort(distances)[rank - 1])
 

@@ -20,6 +20,7 @@ from .calibration import TargetScaling, fit_temperature
 from .inference import sigmoid, softmax
 from .ood import fit_ood_threshold
 from .predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions, TaskPredictions
+from .prevalence import shift_probabilities
 from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
 
 DECISIONS_KEY = "decisions"
@@ -54,11 +55,16 @@ class Decisions:
     """Whether the classes are ordinal."""
     reach: tuple[float, ...] = ()
     """Half-width of the conformal range of each column, in its unit; empty with too few validation images."""
+    prior_ratio: tuple[float, ...] = ()
+    """What a stated prevalence multiplies the share of each class, or the odds of each label, by; empty: nothing."""
+    version: str = ""
+    """The name under which these were kept after the training; empty for the training's own."""
 
     def predict_proba(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
-        """Calibrated probabilities of classes or labels."""
+        """Probabilities of classes or labels, calibrated, at the stated prevalence."""
         logits = outputs.astype(np.float64) / np.array(self.temperature) if self.temperature else outputs
-        return softmax(logits) if task == "classification" else sigmoid(logits)
+        probabilities = softmax(logits) if task == "classification" else sigmoid(logits)
+        return shift_probabilities(task, probabilities, self.prior_ratio) if self.prior_ratio else probabilities
 
     def predict_classes(
         self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]
@@ -153,37 +159,60 @@ def fit_decisions(
         targets: class indices [n], -1 where unknown; or [n, K], NaN where unknown.
         distances: out-of-distribution distances of the images.
     """
-    temperature = fit_temperature(task, outputs, targets) if settings.calibrate else ()
     basis = Decisions(
-        temperature=temperature,
-        miss=settings.conformal_alpha,
+        temperature=fit_temperature(task, outputs, targets) if settings.calibrate else (),
         ordered=settings.ordered,
         unlike=None if distances is None else fit_ood_threshold(distances),
     )
+    answers = outputs if task == "regression" else basis.predict_proba(task, outputs)
+    return fit_rules(basis, task, settings, classes, answers, targets)
+
+
+def fit_rules(
+    basis: Decisions,
+    task: Task,
+    settings: DecisionSettings,
+    classes: tuple[str, ...],
+    answers: Float[np.ndarray, "n K"],
+    targets: Shaped[np.ndarray, " n *K"],
+) -> Decisions:
+    """Fit thresholds, abstention, sets and ranges to the answers for validation images, such as a run has stored.
+
+    Args:
+        basis: temperature, out-of-distribution threshold, and the ratio of a stated prevalence, which are kept.
+        answers: probabilities at the prevalence of the validation images, or numbers in the user's units.
+        targets: as `fit_decisions`.
+    """
+    basis, ratios = replace(basis, miss=settings.conformal_alpha), basis.prior_ratio
     if task == "regression":
-        errors = np.abs(outputs.astype(np.float64) - targets)
+        errors = np.abs(answers.astype(np.float64) - targets)
         if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(settings.conformal_alpha):
             return basis
         columns = [column[~np.isnan(column)] for column in errors.T]
         reach = tuple(conformal.conformal_quantile(column, settings.conformal_alpha) for column in columns)
         return replace(basis, reach=reach)
-    probabilities = basis.predict_proba(task, outputs)
+    probabilities = shift_probabilities(task, answers, ratios) if ratios else answers
     if task == "multilabel":
         rule, fitted = ThresholdRule.parse(settings.threshold_rule), []
-        for chances, truth in zip(probabilities.T, targets.T, strict=True):
+        for chances, truth, weight in zip(probabilities.T, targets.T, ratios or (1.0,) * len(classes), strict=True):
             known = ~np.isnan(truth)
-            fitted.append(choose_threshold(rule, truth[known] >= DEFAULT_THRESHOLD, chances[known]))
+            fitted.append(choose_threshold(rule, truth[known] >= DEFAULT_THRESHOLD, chances[known], weight))
         values, chosen = tuple(one.value for one in fitted), tuple(one.is_fitted for one in fitted)
         return replace(basis, rule=settings.threshold_rule, thresholds=values, chosen=chosen)
     known = targets >= 0
     cuts: tuple[float, ...] = ()
     if known.sum() >= conformal.min_calibration_size(settings.conformal_alpha):
-        cut = conformal.fit_set_threshold(probabilities[known], targets[known], settings.conformal_alpha)
-        cuts = (cut,) * len(classes)
+        cut = conformal.fit_set_threshold(probabilities[known], targets[known], settings.conformal_alpha, ratios)
+        cuts = (max(cut, 0.0),) * len(classes)  # no probability is large enough at some prevalences: every class
     sure = 0.0
     if settings.abstain_fraction and len(probabilities):
-        confidences = np.sort(probabilities.max(1).astype(np.float64))
+        confidences = probabilities.max(1).astype(np.float64)
         place = round(settings.abstain_fraction * len(confidences))
+        if ratios:  # the share of the pictures at the stated prevalence
+            confidences, weights = confidences[known], np.array(ratios)[targets[known]]
+            shares = np.cumsum(weights[np.argsort(confidences, kind="stable")]) / weights.sum()
+            place = int((shares <= settings.abstain_fraction + 1e-9).sum())
+        confidences = np.sort(confidences)
         # half-way between two images, so that rounding changes no decision
         sure = float(confidences[max(0, place - 1) : place + 1].mean()) if place else 0.0
     decisions = replace(basis, cuts=cuts, sure=sure)
@@ -191,7 +220,10 @@ def fit_decisions(
         return decisions
     positive = classes.index(settings.positive)
     threshold = choose_threshold(
-        ThresholdRule.parse(settings.threshold_rule), targets[known] == positive, probabilities[known, positive]
+        ThresholdRule.parse(settings.threshold_rule),
+        targets[known] == positive,
+        probabilities[known, positive],
+        ratios[positive] / ratios[1 - positive] if ratios else 1.0,
     )
     return replace(
         decisions,
@@ -222,9 +254,11 @@ def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, .
         "chosen": (decisions.chosen, len(decisions.thresholds)),
         "cuts": (decisions.cuts, K),
         "reach": (decisions.reach, K),
+        "prior_ratio": (decisions.prior_ratio, K),
     }
     wrong = [name for name, (values, count) in expected.items() if values and len(values) != count]
-    if wrong or min((*decisions.temperature, 1.0)) <= 0 or (decisions.positive and decisions.positive not in classes):
+    factors = (*decisions.temperature, *decisions.prior_ratio, 1.0)
+    if wrong or min(factors) <= 0 or (decisions.positive and decisions.positive not in classes):
         raise DamagedFileError(
             f"{where}: {DECISIONS_KEY} must be about {task} of {', '.join(classes[:10])}. Got {dict(noted)}. Use "
             f"another copy."
@@ -335,5 +369,5 @@ def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> T
 def _no_label_sets_error() -> UsageError:
     return UsageError(
         "Sets are of classes, and ranges of numbers. This model answers each label by itself, from a threshold of its "
-        'own on; train with --decisions.threshold_rule "sensitivity 0.95" to miss fewer of them.'
+        'own on; vitrail decide RUN --rule "sensitivity 0.95" misses fewer of them.'
     )

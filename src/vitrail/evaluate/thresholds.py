@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..stats.intervals import Interval, wilson_interval
 from . import conformal
 
-RuleKind = Literal["half", "f1", "youden", "sensitivity", "specificity", "cost"]
+RuleKind = Literal["half", "f1", "youden", "sensitivity", "specificity", "ppv", "cost"]
 MIN_PER_SIDE = 10
 """Validation positives, and negatives, that a rule needs; with fewer the threshold is 0.5."""
 DEFAULT_THRESHOLD = 0.5
@@ -28,6 +28,7 @@ class ThresholdRule:
     youden          the largest sum of sensitivity and specificity
     sensitivity S   the highest threshold with at least this sensitivity
     specificity S   the lowest threshold with at least this specificity
+    ppv S           the lowest threshold with at least this positive predictive value
     cost C          the smallest cost, where a false negative costs as much as C false positives
     """
 
@@ -42,7 +43,7 @@ class ThresholdRule:
             UsageError: no such rule, or a number out of range.
         """
         kind, _, number = text.strip().partition(" ")
-        needs_one = kind in ("sensitivity", "specificity", "cost")
+        needs_one = kind in ("sensitivity", "specificity", "ppv", "cost")
         try:
             value = float(number) if needs_one else None
             good = kind in get_args(RuleKind) and (needs_one or not number)
@@ -51,8 +52,8 @@ class ThresholdRule:
         top = 1.0 if kind != "cost" else float("inf")
         if not good or (value is not None and not 0 < value < top):
             raise UsageError(
-                "A rule for thresholds must be half, f1, youden, sensitivity SHARE, specificity SHARE or cost NUMBER, "
-                f'for example "sensitivity 0.95". Got {text!r}.'
+                "A rule for thresholds must be half, f1, youden, sensitivity SHARE, specificity SHARE, ppv SHARE or "
+                f'cost NUMBER, for example "sensitivity 0.95". Got {text!r}.'
             )
         return cls(cast("RuleKind", kind), value)
 
@@ -69,7 +70,7 @@ class Threshold(NamedTuple):
     specificity: float | None
     specificity_interval: Interval
     is_fitted: bool
-    """Whether the rule was applied; False with too few images."""
+    """Whether the rule was applied; False with too few images, or where no threshold has the asked predictive value."""
 
 
 class RocPoints(NamedTuple):
@@ -110,14 +111,22 @@ def compute_roc_points(positive: Bool[np.ndarray, " n"], probabilities: Float[np
 
 
 def choose_threshold(
-    rule: ThresholdRule, positive: Bool[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]
+    rule: ThresholdRule,
+    positive: Bool[np.ndarray, " n"],
+    probabilities: Float[np.ndarray, " n"],
+    positive_weight: float = 1.0,
 ) -> Threshold:
-    """Choose the threshold of one label on its known validation images; ties go to the one nearest to 0.5."""
-    few = min(int(positive.sum()), int((~positive).sum())) < MIN_PER_SIDE
-    value = DEFAULT_THRESHOLD
-    if not few and rule.kind != "half":
-        value = _best_threshold(rule, compute_roc_points(positive, probabilities))
-    return evaluate_threshold(value, positive, probabilities, is_fitted=not few)
+    """Choose the threshold of one label on its known validation images; ties go to the one nearest to 0.5.
+
+    Args:
+        positive_weight: what a positive counts, of which the negatives count one each: the odds of the label at a
+            stated prevalence, divided by those of the validation images.
+    """
+    value = None
+    if min(int(positive.sum()), int((~positive).sum())) >= MIN_PER_SIDE:
+        value = find_best_threshold(rule, compute_roc_points(positive, probabilities), positive_weight)
+    is_fitted = value is not None
+    return evaluate_threshold(DEFAULT_THRESHOLD if value is None else value, positive, probabilities, is_fitted)
 
 
 def evaluate_threshold(
@@ -137,17 +146,28 @@ def evaluate_threshold(
     )
 
 
-def _best_threshold(rule: ThresholdRule, points: RocPoints) -> float:
+def find_best_threshold(rule: ThresholdRule, points: RocPoints, positive_weight: float = 1.0) -> float | None:
+    """The threshold of a rule among the points of a ROC curve; None where no point has the asked predictive value.
+
+    Args:
+        positive_weight: as in `choose_threshold`.
+    """
+    if rule.kind == "half":
+        return DEFAULT_THRESHOLD
     sensitivity, specificity, target = points.sensitivity, points.specificity, rule.value or 0.0
     if rule.kind == "sensitivity":
         return float(points.thresholds[int(np.argmax(sensitivity >= target - 1e-12))])
     if rule.kind == "specificity":
         return float(points.thresholds[int(np.flatnonzero(specificity >= target - 1e-12)[-1])])
-    positives, hits, false_alarms = points.true_positives[-1], points.true_positives, points.false_positives
+    hits, false_alarms = positive_weight * points.true_positives, points.false_positives
+    positives = hits[-1]
+    if rule.kind == "ppv":
+        reached = np.flatnonzero((hits > 0) & (hits >= (target - 1e-12) * (hits + false_alarms)))
+        return float(points.thresholds[reached[-1]]) if len(reached) else None
     if rule.kind == "youden":
         worth = sensitivity + specificity
     elif rule.kind == "cost":
-        worth = -(target * (positives - hits) + false_alarms).astype(np.float64)
+        worth = -(target * (positives - hits) + false_alarms)
     else:
         worth = 2 * hits / (positives + hits + false_alarms)
     best = np.flatnonzero(worth >= worth.max() - 1e-12)
@@ -164,8 +184,8 @@ class DecisionSettings:
     calibrate: bool = True
     """Divide logits by the temperature under which the validation pictures are likeliest."""
     threshold_rule: str = "f1"
-    """From which probability on a label is answered: half, f1, youden, sensitivity SHARE, specificity SHARE, cost
-    NUMBER (a miss costs as much as so many false alarms)."""
+    """From which probability on a label is answered: half, f1, youden, sensitivity SHARE, specificity SHARE, ppv SHARE,
+    cost NUMBER (a miss costs as much as so many false alarms)."""
     positive: str = ""
     """Of two classes the one that `rule` chooses a threshold for, such as "defect"; empty answers the likelier one."""
     abstain_fraction: float = 0.0

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
 from ..data.preprocess import normalize
+from ..errors import UsageError
 from ..evaluate.inference import DTYPES, average_outputs
 from ..model.attention import Attention
 from ..model.config import AttentionChoice
@@ -95,6 +96,11 @@ class ProbabilityHead(nn.Module):
     def __init__(self, member: PredictorMember):
         super().__init__()
         rules, K = member.decisions, len(member.classes)
+        if rules.prior_ratio:
+            raise UsageError(
+                f"The decision {rules.version} moves probabilities to a stated prevalence, which an exported file "
+                "cannot hold. Put another to use first: vitrail decide RUN --use training"
+            )
         self.task = member.task
         self.positive_index = member.classes.index(rules.positive) if rules.positive and rules.thresholds else None
         self.positive_threshold = _round_to_float32(rules.thresholds[0]) if self.positive_index is not None else 0.0

@@ -15,6 +15,8 @@ from .disk import flush
 MANIFEST = "manifest.json"
 README_FILE = "README.md"
 """For people only; nothing is computed from it."""
+ADDED_FOLDER = "decisions"
+"""Files here may be added to a finished folder; one that the manifest does not list yet is ignored."""
 
 
 class _ManifestEntry(NamedTuple):
@@ -47,8 +49,21 @@ def write_manifest(folder: Path, with_page: bool = True) -> None:
         disk.crash_if_requested("flushed-again", inside.name if inside.name == MANIFEST else "folder")
 
 
-def verify_manifest(folder: Path) -> None:
-    """Compare every file of a folder with its manifest, before anything in it is used.
+def add_to_manifest(folder: Path, added: Path) -> None:
+    """List one more file, of `ADDED_FOLDER`, in the manifest, which is replaced in one step."""
+    name, path = added.relative_to(folder).as_posix(), folder / MANIFEST
+    entries = {**_read_manifest(folder), name: _ManifestEntry(added.stat().st_size, sha256(added))}
+    with disk.resource_errors(path):
+        temporary = folder / ADDED_FOLDER / f".{MANIFEST}"  # where a reader in between ignores it
+        temporary.write_bytes(_format_manifest(dict(sorted(entries.items()))))
+        flush(temporary)
+        disk.crash_if_requested("before", MANIFEST)
+        temporary.replace(path)
+        flush(folder)
+
+
+def verify_manifest(folder: Path) -> frozenset[str]:
+    """Compare every file of a folder with its manifest, before anything in it is used; return their names.
 
     Raises:
         DamagedFileError: no manifest or a changed one, or a file that is missing, shorter, longer, changed, swapped
@@ -71,8 +86,10 @@ def verify_manifest(folder: Path) -> None:
                 f"Checksum mismatch in {file}: expected {entry.sha256[:8]}, got {found[:8]}. {_ADVICE}"
                 + _swap_hint(name, expected, file, found)
             )
-    if extra := sorted(_list_names(folder) - expected.keys() - {README_FILE}):
+    extra = sorted(_list_names(folder) - expected.keys() - {README_FILE})
+    if extra := [name for name in extra if not name.startswith(f"{ADDED_FOLDER}/")]:
         raise DamagedFileError(f"{folder / extra[0]} is not listed in {MANIFEST}. Move it out of the folder.")
+    return frozenset(expected)
 
 
 _ADVICE = "Use another copy of the folder."

@@ -208,6 +208,7 @@ def _list_losses(
         notes.append(f"vitrail predict averages over every picture and {' and '.join(moved)} here, and {to} does not")
     decisions = read_decisions(info, parse_task(model_info.task), model_info.classes, "the bundle")
     fitted = ["a temperature"] * bool(decisions.temperature) + ["thresholds"] * bool(decisions.thresholds)
+    fitted += ["a stated prevalence"] * bool(decisions.prior_ratio)
     fitted += ["reasons to abstain"] * (decisions.unlike is not None or bool(decisions.sure))
     if fitted:
         listed = ", ".join(fitted)

@@ -164,7 +164,7 @@ def _read_decisions(
     run: RunFolder, train_state: TrainState, dataset: Dataset
 ) -> tuple[Decisions, FeatureStats | None, PrecisionComparison | None] | None:
     """Decisions, feature statistics and comparison in a bundle that this run has written; None without such a one."""
-    info = bundle.read_bundle_info(run.bundle).info if run.bundle.exists() else {}
+    info = bundle.read_bundle_info(run.bundle).trained_info if run.bundle.exists() else {}
     if decisions.DECISIONS_KEY not in info:
         return None
     assert isinstance(train_state.model, ViT)

@@ -15,6 +15,8 @@ FLAGS = {
                --data-root --skip-bad --task --group --exclude --resume --out --json --debug""",
     "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --split --data-root
                    --skip-bad --device --precision --json --debug""",
+    "decide": """--rule --positive --at --abstain --alpha --prevalence --band --estimate --keep --by --use --json
+                 --debug""",
     "predict": "--to --sets --engine --part-size --skip-bad --device --precision --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --precision --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
@@ -39,6 +41,7 @@ WORDS = {
     "train": ("source",),
     "tune": ("source",),
     "evaluate": ("model", "source"),
+    "decide": ("run_folder",),
     "predict": ("model", "paths"),
     "embed": ("model", "paths"),
     "explain": ("model", "paths"),

@@ -152,6 +152,8 @@ class Predict(Command):
 
         predictor = apply_image_options(open_predictor(self.model, self.device, self.precision), dict(self.changes))
         progress.print_notes(predictor.precision_notes)
+        if predictor.decisions.version:
+            progress.print_notes([f"Answers by the kept decision {predictor.decisions.version}."])
         if self.sets:
             require_sets_support(predictor.task, predictor.decisions)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
