@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,9 @@ class BundleInfo:
     """Metadata of the training, such as the data's fingerprint, the attention path, flips; and the decisions in use."""
     decision: str = TRAINED
     """The name of the decision in use."""
-    trained_info: Mapping[str, Any]
+    trained_info: Mapping[str, Any] = field(default_factory=dict)
     """The metadata with the training's own decisions."""
-    listed: frozenset[str]
+    listed: frozenset[str] = frozenset()
     """The files of the manifest, by name."""
 
 
@@ -246,9 +246,7 @@ def _parse_content(content: Mapping[str, Any], where: str) -> BundleInfo:
         task=content["task"],
         classes=tuple(content["classes"]),
         info=content["info"],
-        decision=TRAINED,
         trained_info=content["info"],
-        listed=frozenset(),
     )
 
 

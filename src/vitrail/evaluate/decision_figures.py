@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Shaped
 
+from ..data.source import Task
 from ..stats.intervals import Interval, bootstrap_interval
 from ..stats.predictive import PredictiveValues, Rate, predictive_values
 from .decisions import UNLIKE, UNSURE, Decisions
 from .metrics import proportion_interval
-from .predictions import LABEL_THRESHOLD, ClassificationPredictions, RegressionPredictions, TaskPredictions
+from .predictions import (
+    LABEL_THRESHOLD,
+    ClassificationPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+    decision_array,
+)
 from .prevalence import shift_probabilities
 from .rule_optimism import COST_UNIT
 from .tolerance_bands import INSIDE, OUTSIDE, UNSURE_VERDICT, Band, BandResult, judge_bands
@@ -97,7 +104,7 @@ def apply_decisions(table: TaskPredictions, decisions: Decisions) -> TaskPredict
     unlike = np.array([why == UNLIKE for why in table.abstain_column()], bool)
     if isinstance(table, RegressionPredictions):
         return replace(table, abstain_reasons=_abstain_column(unlike, np.zeros(len(table), bool)))
-    task = "classification" if isinstance(table, ClassificationPredictions) else "multilabel"
+    task: Task = "classification" if isinstance(table, ClassificationPredictions) else "multilabel"
     chances = table.probabilities
     if decisions.prior_ratio:
         chances = shift_probabilities(task, chances, decisions.prior_ratio)
@@ -131,7 +138,7 @@ def count_changes(
     """
     changed = np.array(old.abstain_column()) != np.array(new.abstain_column())
     if not isinstance(old, RegressionPredictions) and not isinstance(new, RegressionPredictions):
-        differs = old.labels != new.labels
+        differs = decision_array(old) != decision_array(new)
         changed = changed | (differs if differs.ndim == 1 else differs.any(1))
     for before, after in zip(*bands, strict=True):
         changed = changed | (before.verdicts != after.verdicts)
@@ -157,7 +164,7 @@ def compute_figures(
         positive: the only class to measure; empty for all of them.
     """
     shared: dict[str, Any] = {"split": table.split, "n": len(table)}
-    shared["abstained"] = estimate_rate(table.abstained_mask, groups)
+    shared["abstained"] = estimate_rate(table.abstained, groups)
     judged = judge_bands(table, decisions, bands or {})
     shared["bands"] = tuple(_band_figures(one, groups) for one in judged)
     if isinstance(table, RegressionPredictions):
@@ -165,8 +172,8 @@ def compute_figures(
     stated, labels = prevalences or {}, []
     if isinstance(table, ClassificationPredictions):
         targets = np.full(len(table), -1) if table.targets is None else table.targets
-        known, right = targets >= 0, table.labels == targets
-        answered = known & ~table.abstained_mask
+        known, right = targets >= 0, table.indices == targets
+        answered = known & ~table.abstained
         shared["accuracy"] = estimate_rate(right[known], _select(groups, known))
         shared["accuracy_answered"] = estimate_rate(right[answered], _select(groups, answered))
         if decisions.cuts:
@@ -178,14 +185,14 @@ def compute_figures(
             k = table.classes.index(name)
             threshold = decisions.thresholds[0] if decisions.thresholds and name == decisions.positive else None
             fitted = not decisions.chosen or decisions.chosen[0]
-            pair, own = (targets[known] == k, table.labels[known] == k), _select(groups, known)
+            pair, own = (targets[known] == k, table.indices[known] == k), _select(groups, known)
             labels.append(_binary_figures(name, threshold, fitted, *pair, miss_cost, stated.get(name), own))
         total = labels[0].cost if len(named) == 1 else None
         return DecisionFigures(**shared, labels=tuple(labels), cost=total)
     targets = np.full(table.probabilities.shape, np.nan) if table.targets is None else table.targets
     for k, name in enumerate(table.classes):
         known = ~np.isnan(targets[:, k])
-        pair = (targets[known, k] >= LABEL_THRESHOLD, table.labels[known, k])
+        pair = (targets[known, k] >= LABEL_THRESHOLD, table.indicators[known, k])
         threshold = decisions.thresholds[k] if decisions.thresholds else LABEL_THRESHOLD
         fitted = not decisions.chosen or decisions.chosen[k]
         own = _select(groups, known)

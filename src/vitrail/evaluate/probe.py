@@ -134,12 +134,12 @@ def _fit_ridge_path(
     """Ridge regression of each column on its known images: (X'X + 1/C) w = X'y, with X and y centred."""
     columns = [_ridge_eigenbasis(x, column, weights) for column in targets.T]
     for c in strengths:
-        weights, biases = [], []
+        matrix, biases = [], []
         for turn, values, product, centre, mean in columns:
             weight = turn @ (turn.T @ product / (values + 1 / c))
-            weights.append(weight)
+            matrix.append(weight)
             biases.append(mean - weight @ centre)
-        yield torch.stack(weights), torch.stack(biases), c
+        yield torch.stack(matrix), torch.stack(biases), c
 
 
 def _ridge_eigenbasis(

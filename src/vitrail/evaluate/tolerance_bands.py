@@ -101,7 +101,7 @@ def judge_bands(table: TaskPredictions, decisions: Decisions, bands: Mapping[str
         else:
             assert isinstance(table, ClassificationPredictions)
             cuts = decisions.cuts or (1.0,) * len(table.classes)
-            ends = _hulls(conformal.predict_sets(table.probabilities, cuts), table.labels)
+            ends = _hulls(conformal.predict_sets(table.probabilities, cuts), table.indices)
             truth = np.full(len(table), np.nan)
             if table.targets is not None:
                 truth = np.where(table.targets >= 0, table.targets, np.nan)
@@ -116,4 +116,4 @@ def judge_bands(table: TaskPredictions, decisions: Decisions, bands: Mapping[str
 def _hulls(sets: Bool[np.ndarray, "n K"], labels: Int64[np.ndarray, " n"]) -> np.ndarray:
     """float64 [n, 2]: the lowest and the highest grade of each set; the predicted one of an empty set."""
     ends = np.stack([sets.argmax(1), sets.shape[1] - 1 - sets[:, ::-1].argmax(1)], 1)
-    return np.where(sets.any(1)[:, None], ends, labels[:, None]).astype(np.float64)
+    return np.where(np.logical_or.reduce(sets, axis=1)[:, None], ends, labels[:, None]).astype(np.float64)

@@ -316,7 +316,8 @@ def fit_new_decisions(stored: StoredRun, request: DecisionRequest) -> tuple[Deci
         DataError: the validation predictions cannot support the rule.
     """
     settings, table = _build_settings(stored, request), stored.validation
-    ratios, prevalences = (), ()
+    ratios: tuple[float, ...] = ()
+    prevalences: tuple[float, ...] = ()
     if request.prevalence:
         assert not isinstance(table, RegressionPredictions)
         measured = measure_prevalences(table)

@@ -240,7 +240,9 @@ def best_folder(out: Path, tuning: Tuning) -> Path:
 
 def list_results(tuning: Tuning) -> list[tuple[str, ...]]:
     """A table of the trials with its header: number, rounds, steps, seconds, last loss and metric, and what differs."""
-    rows = [("trial", "rounds", "steps", "seconds", "val loss", "val metric", "differs from the plan by")]
+    rows: list[tuple[str, ...]] = [
+        ("trial", "rounds", "steps", "seconds", "val loss", "val metric", "differs from the plan by")
+    ]
     for number, trial in enumerate(tuning.trials):
         own = [one for one in tuning.results if one.trial == number]
         last = own[-1] if own else None

@@ -69,8 +69,8 @@ def test_the_training_rule_is_found_again(tmp_path):
     assert label.name == "defect" and label.threshold == stored.trained.thresholds[0]
     table = read_predictions_csv(run / "predictions" / "test.csv", "classification")
     known = table.targets >= 0
-    assert label.misses == ((table.targets == 1) & (table.labels == 0)).sum()
-    assert label.false_alarms == ((table.targets == 0) & (table.labels == 1)).sum()
+    assert label.misses == ((table.targets == 1) & (table.indices == 0)).sum()
+    assert label.false_alarms == ((table.targets == 0) & (table.indices == 1)).sum()
     assert figures.cost.value == pytest.approx(1000 * (3 * label.misses + label.false_alarms) / known.sum())
     assert figures.cost.interval.low < figures.cost.value < figures.cost.interval.high
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,7 +132,7 @@ class Train(Command):
                 "with it. Start a new run to change something, or give this one more time with --extend."
             )
 
-    def _start_training(self) -> Iterator[Event]:
+    def _start_training(self) -> Generator[Event, None, None]:
         """The events of the training, which runs as they are consumed."""
         from ...services import train_arguments
         from ...train import cross_validation, fit
