@@ -269,7 +269,7 @@ def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
 
 def test_the_page_of_figures_has_a_row_for_each_result_and_ends_with_the_commands_of_what_is_missing(tmp_path):
     page = script("table_of_records", "docs").page
-    assert page(tmp_path).startswith("No finished results yet: ") and page(tmp_path).count("`python benchmarks/") == 16
+    assert page(tmp_path).startswith("No finished results yet: ") and page(tmp_path).count("`python benchmarks/") == 17
     folds = {"mean": 0.988, "standard_deviation": 0.004, "n": 5}
     summary = [{"minutes": 0.75, "folds": folds, "seeds": None, "longest_seconds": 55.4}]
     machine = {"cpu": "Some CPU", "threads": 2, "versions": {"torch": "9.9.9"}}
@@ -282,7 +282,7 @@ def test_the_page_of_figures_has_a_row_for_each_result_and_ends_with_the_command
         "± is the standard deviation over folds, of all seeds together."
     )
     assert [line for line in lines if line.startswith("## ")] == ["## Digits in five folds"]
-    assert lines[-1].count("`python benchmarks/") == 15 and "digits_folds.py" not in lines[-1]
+    assert lines[-1].count("`python benchmarks/") == 16 and "digits_folds.py" not in lines[-1]
 
 
 def test_a_results_file_without_its_processor_is_told_and_machines_may_be_words_or_facts():
