@@ -344,3 +344,11 @@ def test_starts_memory_and_levers_of_speed_are_read_from_their_files_and_left_ou
     lever = {"lever": "one kernel", "model": "ti", "batch": 8, "kept": False, "used_ms": 2.0, "unused_ms": 3.0}
     (tmp_path / "levers-of-speed.json").write_text(json.dumps({"rows": [{**lever, "times": 1.5, "spread": 0.04}]}))
     assert speed.levers(tmp_path)[-1] == "| one kernel | ti | 8 | 3 | 2 | 1.500 | 4% | no |"
+
+
+def test_a_results_file_does_not_name_the_folders_of_a_machine(tmp_path):
+    results = records.Results("some", tmp_path)
+    results.row({"seed": 0}, lambda: {"machine": {"command": "vitrail train digits --out /home/me/runs/first"}})
+    assert json.loads((tmp_path / "some.json").read_text())["rows"][0]["machine"]["command"] == (
+        "vitrail train digits --out first"
+    )
