@@ -55,7 +55,7 @@ def page(results: Path) -> str:
             "minutes.py",
             "minutes.json",
             written_tables(results, "minutes.md"),
-            "Two other processes keep both cores busy throughout, or in a third of the minutes.",
+            "Other work, of the scheduler's idle class, ran beside all rows; busy: two processes on both cores.",
         ),
         (
             "What a dry run promises, and what the run takes",

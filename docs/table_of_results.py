@@ -43,7 +43,7 @@ def overrun() -> str:
     off = [row["seconds"] / (60 * float(_minutes(path))) - 1 for path in _fashion() for row in _read(path)["rows"]]
     return (
         "Minutes are kept by the clock: the number of steps is planned anew on the way ([plans](docs/plans.md)). "
-        f"{len(measured)} trainings of one and of five\nminutes, quiet and beside two busy processes, took from "
+        f"{len(measured)} trainings of one and of five\nminutes, without and beside two busy processes, took from "
         f"{min(measured):+.1%} to {max(measured):+.1%} of what was asked for (`python benchmarks/minutes.py`).\nRows "
         f"of Fashion-MNIST are from {min(off):+.0%} to {max(off):+.0%}: some are older. In all: with looking at the "
         "pictures, evaluation and report. Seconds are means."

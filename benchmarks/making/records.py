@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,10 @@ Row = dict[str, Any]
 
 Job = tuple[Mapping[str, object], Callable[[], Row]]
 """The key of a row, and what makes it."""
+
+
+FOLDERS = re.compile(r'(?<=[ ="])/(?:[^/\s"]+/)*')
+"""The absolute folder before a name."""
 
 
 class Results:
@@ -80,9 +85,11 @@ class Results:
                 raise
 
     def write(self, facts: Mapping[str, object]) -> None:
-        """Keep all rows, after what they add up to."""
+        """Keep all rows, after what they add up to; in commands without the folders of this machine."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({**facts, "rows": self.rows}, indent=1)
+        lines = (FOLDERS.sub("", line) if '"command": ' in line else line for line in text.splitlines())
+        text = "\n".join(lines)
         self.path.write_text(text + "\n", encoding="utf-8")
 
 

@@ -70,7 +70,7 @@ def isolated_state(own_threads: int = 0) -> Iterator[None]:
         dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
         gpus = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
         stack.enter_context(torch.random.fork_rng(gpus))
-        stack.enter_context(exact_float32())
+        stack.enter_context(exact_float32(convolutions=False))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda", "mps"):
@@ -93,16 +93,21 @@ def isolated_state(own_threads: int = 0) -> Iterator[None]:
 
 
 @contextmanager
-def exact_float32() -> Iterator[None]:
+def exact_float32(convolutions: bool = True) -> Iterator[None]:
     """Within this block float32 products and convolutions are computed in float32, and not in TF32 or bfloat16.
 
     PyTorch's default is TF32 in convolutions on CUDA, and `torch.set_float32_matmul_precision` of the calling program
     reaches every product; both are restored.
+
+    Args:
+        convolutions: false where exporters run inside: they read torch's older flag of cuDNN, which torch refuses while
+            the new one is changed.
     """
     import torch
 
     backends: Any = torch.backends  # whose annotations lack most of them
-    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    places = (backends.cuda.matmul, backends.mkldnn.matmul)
+    places += (backends.cudnn.conv, backends.mkldnn.conv) if convolutions else ()
     changed = [(place, place.fp32_precision) for place in places if place.fp32_precision not in ("ieee", "none")]
     for place, _ in changed:
         place.fp32_precision = "ieee"

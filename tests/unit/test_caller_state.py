@@ -215,3 +215,9 @@ def test_the_command_runs_with_closed_streams(closed, run):
     assert done.returncode == 3
     if "2>&-" not in closed:
         assert "The list on standard input must name at least one picture." in done.stderr
+
+
+def test_the_older_flags_of_torch_can_be_read_as_exporters_do():
+    with isolated_state():
+        assert torch.backends.cudnn.allow_tf32 in (True, False)
+        assert not torch.backends.cuda.matmul.allow_tf32

@@ -269,7 +269,7 @@ def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
 
 def test_the_page_of_figures_has_a_row_for_each_result_and_ends_with_the_commands_of_what_is_missing(tmp_path):
     page = script("table_of_records", "docs").page
-    assert page(tmp_path).startswith("No finished results yet: ") and page(tmp_path).count("`python benchmarks/") == 16
+    assert page(tmp_path).startswith("No finished results yet: ") and page(tmp_path).count("`python benchmarks/") == 17
     folds = {"mean": 0.988, "standard_deviation": 0.004, "n": 5}
     summary = [{"minutes": 0.75, "folds": folds, "seeds": None, "longest_seconds": 55.4}]
     machine = {"cpu": "Some CPU", "threads": 2, "versions": {"torch": "9.9.9"}}
@@ -282,7 +282,7 @@ def test_the_page_of_figures_has_a_row_for_each_result_and_ends_with_the_command
         "± is the standard deviation over folds, of all seeds together."
     )
     assert [line for line in lines if line.startswith("## ")] == ["## Digits in five folds"]
-    assert lines[-1].count("`python benchmarks/") == 15 and "digits_folds.py" not in lines[-1]
+    assert lines[-1].count("`python benchmarks/") == 16 and "digits_folds.py" not in lines[-1]
 
 
 def test_a_results_file_without_its_processor_is_told_and_machines_may_be_words_or_facts():
@@ -344,3 +344,11 @@ def test_starts_memory_and_levers_of_speed_are_read_from_their_files_and_left_ou
     lever = {"lever": "one kernel", "model": "ti", "batch": 8, "kept": False, "used_ms": 2.0, "unused_ms": 3.0}
     (tmp_path / "levers-of-speed.json").write_text(json.dumps({"rows": [{**lever, "times": 1.5, "spread": 0.04}]}))
     assert speed.levers(tmp_path)[-1] == "| one kernel | ti | 8 | 3 | 2 | 1.500 | 4% | no |"
+
+
+def test_a_results_file_does_not_name_the_folders_of_a_machine(tmp_path):
+    results = records.Results("some", tmp_path)
+    results.row({"seed": 0}, lambda: {"machine": {"command": "vitrail train digits --out /home/me/runs/first"}})
+    assert json.loads((tmp_path / "some.json").read_text())["rows"][0]["machine"]["command"] == (
+        "vitrail train digits --out first"
+    )
