@@ -92,6 +92,7 @@ def test_the_blog_file_carries_the_unused_norms_and_its_shared_tensors_twice() -
     assert tensors["vit.3.mlp.seq.0.weight"].shape == tensors["vit.3.mlp.linear1.weight"].shape == (3072, 768)
 
 
+@pytest.mark.wide
 @pytest.mark.first(1)
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_every_tensor_renamed_is_an_error_that_names_it_and_its_new_name(layout: str, tmp_path: Path) -> None:
@@ -113,6 +114,7 @@ def test_every_tensor_missing_is_an_error_that_names_it(layout: str, tmp_path: P
             load_checkpoint(save(tmp_path, fewer), LoadOptions(**SAID[layout]))
 
 
+@pytest.mark.wide
 @pytest.mark.first(1)
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_every_tensor_of_another_shape_is_an_error_that_names_it(layout: str, tmp_path: Path) -> None:
