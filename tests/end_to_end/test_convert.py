@@ -168,6 +168,7 @@ def test_a_published_classifier_answers_with_its_own_names(vitrail, plain, flowe
     assert answer.out.splitlines()[0].startswith("path,id,split,target,label,probability,prob_kind 0,prob_kind 1,")
 
 
+@pytest.mark.wide
 def test_weights_without_class_names_cannot_answer(vitrail, plain, flowers, tmp_path):
     assert vitrail("convert", plain, "--to", "google-npz", "--out", tmp_path / "named.npz").code == 0
     with np.load(tmp_path / "named.npz") as arrays:
@@ -207,6 +208,7 @@ def test_the_example_of_the_help_with_settings_is_one_that_works(vitrail, plain,
     assert package.load(tmp_path / "new").config.activation == "QuickGELU"
 
 
+@pytest.mark.wide
 def test_own_weights_do_not_come_back_under_somebodys_licence(vitrail, plain, tmp_path):
     assert vitrail("convert", plain, "--to", "transformers", "--out", tmp_path / "there").code == 0
     told = json.loads(vitrail("inspect", tmp_path / "there", "--json").out)["provenance"]

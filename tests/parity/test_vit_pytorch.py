@@ -150,6 +150,7 @@ def test_register_tokens_of_a_simple_one_are_registers(size: tuple[int, int], tm
     assert difference <= 1e-5
 
 
+@pytest.mark.wide
 @pytest.mark.filterwarnings("ignore:.*sdp_kernel.*:FutureWarning")
 @pytest.mark.parametrize(
     ("build", "variant"),

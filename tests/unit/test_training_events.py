@@ -113,6 +113,7 @@ def test_a_training_that_is_stopped_before_its_folder_leaves_nothing(tmp_path):
     assert events[-1].run is None and not (tmp_path / "run").exists()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("phase", ["pretrain", "training"])
 def test_an_error_of_a_callback_saves_the_run_and_is_raised(phase, tmp_path):
     class Pruned(Exception):

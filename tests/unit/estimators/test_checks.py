@@ -84,7 +84,8 @@ def cases() -> Iterator[Any]:
     """Every estimator with every check, as scikit-learn marks them."""
     for case in parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected).args[1]:
         (estimator, check), marks = (case.values, case.marks) if hasattr(case, "marks") else (case, ())
-        slow = () if name_of(check) in FEW_FITS else (pytest.mark.slow,)
+        several = (pytest.mark.wide,) if name_of(check) == "check_fit_score_takes_y" else ()
+        slow = several if name_of(check) in FEW_FITS else (pytest.mark.slow,)
         words = check.keywords if isinstance(check, functools.partial) else {}
         said = "-".join([type(estimator).__name__, name_of(check), *map(str, words.values())])
         yield pytest.param(estimator, check, marks=(*marks, *slow), id=said)

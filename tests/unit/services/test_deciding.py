@@ -87,6 +87,7 @@ def test_test_labels_change_no_threshold(tmp_path):
     assert after.splits["val"] == before.splits["val"] and after.splits["test"] != before.splits["test"]
 
 
+@pytest.mark.wide
 def test_stated_thresholds_stand_beside_fitted_ones(tmp_path):
     run = store_run(tmp_path / "run", "multilabel", K=3)
     free, fixed = (fit_new_decisions(open_stored_run(run), DecisionRequest(rule="f1", at=at))[0]
@@ -162,10 +163,12 @@ def damage(run: Path, change: dict) -> None:
             {"classes": ["cat", "dog"]},
             r"decides classification of cat, dog, and the model answers classif",
         ),
-        ({"format": 2}, r"decision format 2, expected at most 1\. Install a newer vitrail"),
+        pytest.param(
+            {"format": 2}, r"decision format 2, expected at most 1\. Install a newer vitrail", marks=pytest.mark.wide
+        ),
         ({"decisions": {"temperature": [0.0]}}, r"decisions must be about classification of sound, defect"),
-        ({"decisions": {"threshold": [0.5]}}, r"threshold"),
-        ({"decisions": 3}, r"holds no decisions"),
+        pytest.param({"decisions": {"threshold": [0.5]}}, r"threshold", marks=pytest.mark.wide),
+        pytest.param({"decisions": 3}, r"holds no decisions", marks=pytest.mark.wide),
         ({"data": {}}, r"was fitted to other data than this model's"),
     ],
 )
@@ -258,6 +261,7 @@ def test_predictions_that_are_missing_or_of_another_run_are_refused(tmp_path):
         decide(run, DecisionRequest())
 
 
+@pytest.mark.wide
 def test_bands_sort_numbers_and_grades_into_inside_outside_and_unsure(tmp_path):
     run = store_run(tmp_path / "run", "regression", n=1000)
     result = decide(run, DecisionRequest(band="power=280..320"))
@@ -272,6 +276,7 @@ def test_bands_sort_numbers_and_grades_into_inside_outside_and_unsure(tmp_path):
     assert grades.inside > 0 and grades.outside > 0 and grades.wrongly_inside.value < 0.15
 
 
+@pytest.mark.wide
 def test_a_stated_prevalence_moves_probabilities_thresholds_and_predictive_values(tmp_path):
     run = store_run(tmp_path / "run", n=2000, settings=POSITIVE)
     here = decide(run, DecisionRequest(rule="cost 3", prevalence={"defect": 0.01}), keep="rare", use="rare")
@@ -312,6 +317,7 @@ def test_a_prevalence_elsewhere_is_estimated_and_changes_nothing(tmp_path):
         decide(run, DecisionRequest(), estimate=tmp_path / "there.csv")
 
 
+@pytest.mark.wide
 def test_the_verb_prints_old_and_new_side_by_side_and_json(tmp_path, capsys):
     run = store_run(tmp_path / "run", settings=POSITIVE)
     words = ["decide", str(run), "--rule", "ppv 0.8", "--prevalence", "defect=0.1", "--keep", "clinic", "--by", "me"]
@@ -338,6 +344,7 @@ def test_fourteen_labels_of_ten_thousand_pictures_take_less_than_a_second(tmp_pa
     assert time.process_time() - began < 1 and all(fitted.chosen)
 
 
+@pytest.mark.wide
 def test_a_locked_run_folder_keeps_its_decisions(tmp_path):
     run = store_run(tmp_path / "run", settings=POSITIVE)
     with deciding.Lock(run), pytest.raises(UsageError, match="is in use by process"):
