@@ -4,17 +4,19 @@
     python benchmarks/checkpoint_fuzz.py --library timm --names "vit_*rope*" --seed 1 --show
 
 Of timm every plain ViT and some of each other kind, of transformers every class for pictures: tiny, with random numbers
-in every parameter, many of timm's once more with arguments changed at random. What cannot be made tiny comes as names
+in every parameter, many of them once more with arguments changed at random. What cannot be made tiny comes as names
 and shapes. Each is opened as a folder with its config.json and as weights alone, and has one of these outcomes:
 
     exact      outputs within 1e-5 of the library's own
-    asked      a sentence named an argument, and with the argument given the outputs are exact
-    assumed    a note named the argument that was assumed otherwise, and with the argument given they are exact
+    asked      sentences named arguments, and with the right values of these the outputs are exact
+    assumed    a note named the argument that was assumed otherwise, and with its right value they are exact
+    unlike     a note named the argument that was assumed otherwise, and Vitrail has no such value
     refused    a sentence said what the model is, or what of it Vitrail lacks (exit 2)
+    unanswered a bare file is asked about or refused, though its folder is read exactly
     damaged    called damaged, though it is not (exit 4)
     wrong      it loads, and answers otherwise without a word of the difference
 
-The last two must not occur. Writes benchmarks/results/checkpoint-fuzz.json: the counts, and every refusal with its
+The last three must not occur. Writes benchmarks/results/checkpoint-fuzz.json: the counts, and every refusal with its
 reason.
 """
 
@@ -112,8 +114,13 @@ OUR_WORDS = {
     "SiLU": "SiLU",
 }
 POOLS = {"token": "class", "avg": "mean", "map": "attention"}
-OPTIONS = ("layout", "heads", "image_size", "channels", "network")
+OPTIONS = ("layout", "heads", "image_size", "channels", "network", "pool")
 """Arguments of their own; all others are fields of `settings`."""
+TOGETHER = {"rotary": ("rotary_base", "rotary_grid")}
+"""Arguments that are answered together."""
+UNLIKE = "a value that Vitrail lacks"
+FAULTS = ("unanswered", "damaged", "wrong")
+"""Outcomes that must not occur."""
 
 
 @dataclass(kw_only=True)
@@ -157,7 +164,7 @@ def examine(sample: Sample, bare: bool) -> Outcome:
         except UsageError as error:
             if (word := read_question(str(error), sample.truth, given)) is None:
                 return Outcome(kind="refused", words=_without_path(error, sample))
-            given[word] = sample.truth[word]
+            given |= {each: sample.truth[each] for each in (word, *TOGETHER.get(word, ())) if each in sample.truth}
             continue
         except DamagedFileError as error:
             return Outcome(kind="damaged", words=_without_path(error, sample))
@@ -174,6 +181,8 @@ def examine(sample: Sample, bare: bool) -> Outcome:
         for word, value in sample.truth.items()
         if word not in given and any(re.search(rf"\b{word}\b", note) for note in loaded.notes)
     }
+    if unlike := [word for word, value in told.items() if value == UNLIKE]:
+        return Outcome(kind="unlike", words=", ".join(unlike))
     if told:
         try:
             again = _open(sample, bare, {**given, **told})
@@ -182,6 +191,14 @@ def examine(sample: Sample, bare: bool) -> Outcome:
         if _difference(again.model, sample) <= TOLERANCE:
             return Outcome(kind="assumed", words=", ".join(told))
     return Outcome(kind="wrong", words=f"outputs differ by {difference:.2g}")
+
+
+def examine_forms(sample: Sample) -> dict[str, Outcome]:
+    """What became of a sample as a folder and as a bare file, by these two words."""
+    found = {form: examine(sample, bare=form == "bare") for form in ("folder", "bare")}
+    if found["folder"].kind == "exact" and found["bare"].kind == "refused":
+        found["bare"] = Outcome(kind="unanswered", words=found["bare"].words)
+    return found
 
 
 def _open(sample: Sample, bare: bool, given: Mapping[str, Any]) -> Any:
@@ -203,7 +220,8 @@ def read_question(sentence: str, truth: Mapping[str, Any], given: Mapping[str, A
     """The argument that a sentence asks for; None if it asks for none, or for one that is unknown or was given."""
     asked = [] if "Leave " in sentence else re.findall(r"\b(\w+)(?:=|\": )", sentence)
     by_name = sorted(asked, key=lambda word: word != "network")  # a name says more than any other word
-    return next((word for word in by_name if word in truth and word not in given), None)
+    answerable = (word for word in by_name if truth.get(word, UNLIKE) != UNLIKE)
+    return next((word for word in answerable if word not in given), None)
 
 
 def _without_path(error: Exception, sample: Sample) -> str:
@@ -322,22 +340,52 @@ def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any], changes: Ma
     block = next(iter(getattr(model, "blocks", ())), None)
     attention, mlp = (getattr(block, word, block) for word in ("attn", "mlp"))
     channels, *size = _input_size(model, arguments)
-    rope = type(getattr(model, "rope", None)).__name__
-    pool = POOLS.get(getattr(model, "global_pool", None))
+    pool, probe = POOLS.get(getattr(model, "global_pool", None)), getattr(model, "attn_pool", None)
+    included = getattr(model, "pool_include_prefix", type(model).__name__ == "Eva")
+    if probe is not None and getattr(model, "num_prefix_tokens", 0) and not included:
+        pool = UNLIKE
+    embeds = getattr(model, "embeds", model)
+    eps = getattr(getattr(block, "norm1", getattr(block, "in_norm", None)), "eps", None)
+    of_patches = getattr(getattr(embeds, "patch_embed", embeds), "norm", None)
+    activation = OUR_WORDS.get(type(getattr(mlp, "act", getattr(block, "mlp_act", None))).__name__, UNLIKE)
     truth = {
         "layout": "timm",
         "network": None if changes else model.pretrained_cfg["architecture"],
         "post_norm": "Post" in type(block).__name__,
         "heads": getattr(attention, "num_heads", None),
-        "activation": OUR_WORDS.get(type(getattr(mlp, "act", getattr(block, "mlp_act", None))).__name__),
-        "norm_eps": getattr(getattr(block, "norm1", getattr(block, "in_norm", None)), "eps", None),
+        "activation": UNLIKE if probe is not None and type(probe.mlp.act) is not type(mlp.act) else activation,
+        "norm_eps": eps if getattr(of_patches, "eps", eps) == eps else UNLIKE,
         "pool": "mean-all" if pool == "mean" and getattr(model, "pool_include_prefix", False) else pool,
-        "rotary": {"NoneType": "none", "RotaryEmbeddingDinoV3": "dinov3"}.get(rope),
+        "positions": "none" if getattr(embeds, "pos_embed", None) is None else "learned",
         "final_norm": not isinstance(getattr(model, "norm", None), nn.Identity | None),
         "image_size": tuple(size),
+        "patch": tuple(getattr(embeds, "patch_size", getattr(getattr(model, "patch_embed", None), "patch_size", ()))),
         "channels": channels,
+        "patchify_channels_last": None if getattr(embeds, "channels_last", True) else UNLIKE,
+        **_read_rotary(getattr(model, "rope", None)),
     }
     return {word: value for word, value in truth.items() if value is not None}
+
+
+def _read_rotary(rope: Any) -> dict[str, Any]:
+    """timm's rotary positions as our arguments."""
+    kind = type(rope).__name__
+    if kind == "NoneType":
+        return {"rotary": "none"}
+    if kind not in ("RotaryEmbeddingCat", "RotaryEmbeddingDinoV3", "RotaryEmbeddingMixed"):
+        return {"rotary": UNLIKE}
+    plain = (rope.grid_indexing, float(getattr(rope, "grid_offset", 0)), bool(getattr(rope, "rotate_half", False)))
+    if kind == "RotaryEmbeddingDinoV3":
+        return {"rotary": "dinov3" if (*plain, rope.temperature) == ("ij", 0.0, True, 100.0) else UNLIKE}
+    if kind == "RotaryEmbeddingMixed":
+        return {"rotary": "mixed" if rope.grid_indexing == "xy" else UNLIKE}
+    words = {("ij", 0.0, False): "eva02", ("xy", 0.0, False): "rope-vit", ("xy", 1.0, False): "pe"}
+    reference = None if rope.ref_feat_shape is None else tuple(rope.ref_feat_shape)
+    if plain == ("ij", 0.0, True) and rope.temperature == 100 and reference is None:
+        return {"rotary": "axial"}
+    if plain not in words:
+        return {"rotary": UNLIKE}
+    return {"rotary": words[plain], "rotary_base": float(rope.temperature), "rotary_grid": reference}
 
 
 # -- transformers
@@ -350,6 +398,43 @@ SMALL: dict[str, Any] = {
     "decoder_intermediate_size": 48, "layerscale_value": 0.5, "num_detection_tokens": 3, "mask_ratio": 0.0,
 }  # fmt: skip
 """Fields of configurations, where they have them."""
+CHANGED_FIELDS: dict[str, tuple[Any, ...]] = {
+    "num_channels": (1,),
+    "image_size": (32,),
+    "patch_size": (8,),
+    "num_hidden_layers": (3,),
+    "num_attention_heads": (2, 8),
+    "intermediate_size": (48,),
+    "hidden_act": ("gelu", "quick_gelu", "relu", "silu", "gelu_pytorch_tanh"),
+    "layer_norm_eps": (1e-3,),
+    "rms_norm_eps": (1e-3,),
+    "qkv_bias": (True, False),
+    "attention_bias": (True, False),
+    "query_bias": (True, False),
+    "key_bias": (True, False),
+    "value_bias": (True, False),
+    "mlp_bias": (True, False),
+    "use_swiglu_ffn": (True,),
+    "use_gated_mlp": (True, False),
+    "use_qk_norm": (True,),
+    "norm_type": ("rms_norm",),
+    "num_register_tokens": (0, 2),
+    "layer_scale_init_value": (0.0, 0.1),
+    "use_mean_pooling": (True, False),
+    "use_absolute_position_embeddings": (True, False),
+    "use_relative_position_bias": (True, False),
+    "use_shared_relative_position_bias": (True,),
+    "use_mask_token": (True,),
+    "use_head": (True, False),
+    "vision_use_head": (False,),
+    "rope_theta": (50.0,),
+    "pooler_output_size": (24,),
+    "pooler_act": ("gelu",),
+}
+"""Fields of configurations and what they are changed to, in some samples."""
+ACTIVATIONS = {
+    "gelu": "GELU", "quick_gelu": "QuickGELU", "gelu_pytorch_tanh": "GELUTanh", "silu": "SiLU", "relu": "ReLU",
+}  # fmt: skip
 
 
 def list_transformers_classes() -> list[str]:
@@ -374,30 +459,24 @@ def list_transformers_classes() -> list[str]:
     return list(dict.fromkeys((*flat, *towers)))
 
 
-def make_transformers_sample(name: str, folder: Path) -> Sample | None:
-    """A model of transformers; None if the class is not there or needs what is not here."""
+def make_transformers_sample(name: str, folder: Path, draw: random.Random | None = None) -> Sample | None:
+    """A model of transformers, with drawn fields of its configuration or its own; None if the class is not there, or
+    needs what is not here, or with drawn fields if it is not tiny."""
     import transformers
 
     kind = getattr(transformers, name, None)
     if kind is None or kind.config_class is None or kind.config_class.__name__.startswith("Timm"):
         return None
-    config = kind.config_class()
-    for inside in (
-        config,
-        *(getattr(config, word) for word in ("vision_config", "text_config") if hasattr(config, word)),
-    ):
-        for word, value in SMALL.items():
-            now = getattr(inside, word, None)
-            if isinstance(now, int | float) and not isinstance(now, bool):
-                setattr(inside, word, value)
-    config.num_labels = 5
-    try:
-        model = kind(config).eval()
-        _run_transformers(model, torch.zeros(1, 3, 24, 24))
-        tiny = sum(p.numel() for p in model.parameters()) < 3_000_000
-    except Exception:  # whatever a class says to such sizes
-        tiny = False
-    if not tiny:
+    model, changes = _make_tiny_transformer(kind, {}), dict[str, Any]()
+    if draw is not None and model is not None:
+        for word in draw.sample(sorted(CHANGED_FIELDS), len(CHANGED_FIELDS)):
+            tried = {**changes, word: draw.choice(CHANGED_FIELDS[word])}
+            if len(changes) < 3 and hasattr(_inside(model.config), word):
+                other = _make_tiny_transformer(kind, tried)
+                model, changes = (model, changes) if other is None else (other, tried)
+    if draw is not None and not changes:
+        return None
+    if model is None:
         with torch.device("meta"):
             try:
                 model = kind(kind.config_class())
@@ -409,34 +488,62 @@ def make_transformers_sample(name: str, folder: Path) -> Sample | None:
         return Sample(library="transformers", name=name, folder=folder, tensors=shapes, tiny=False)
     model = randomise(model)
     model.save_pretrained(folder)
-    inside = getattr(model.config, "vision_config", model.config)
+    inside = _inside(model.config)
     truth = {
         "layout": "transformers",
         "heads": getattr(inside, "num_attention_heads", None),
-        "activation": {"gelu": "GELU", "quick_gelu": "QuickGELU", "gelu_pytorch_tanh": "GELUTanh", "silu": "SiLU"}.get(
-            str(getattr(inside, "hidden_act", None))
-        ),
-        "norm_eps": getattr(inside, "layer_norm_eps", None),
+        "activation": ACTIVATIONS.get(str(getattr(inside, "hidden_act", None))),
+        "norm_eps": getattr(inside, "layer_norm_eps", getattr(inside, "rms_norm_eps", None)),
         "image_size": (inside.image_size,) * 2 if isinstance(getattr(inside, "image_size", None), int) else None,
         "channels": getattr(inside, "num_channels", None),
         "head": "linear" if "Classification" in name else "tanh",
     }
     return Sample(
         library="transformers", name=name, folder=folder, tensors=load_file(folder / "model.safetensors"), tiny=True,
-        size=(3, 24, 24), truth={word: value for word, value in truth.items() if value is not None},
-        run=lambda images: _run_transformers(model, images),
+        changes=changes, size=_picture_size(inside), run=lambda images: _run_transformers(model, images),
+        truth={word: value for word, value in truth.items() if value is not None},
     )  # fmt: skip
+
+
+def _inside(config: Any) -> Any:
+    return getattr(config, "vision_config", config)
+
+
+def _picture_size(inside: Any) -> tuple[int, int, int]:
+    side, channels = getattr(inside, "image_size", 24), getattr(inside, "num_channels", 3)
+    return (channels, side, side) if isinstance(side, int) and isinstance(channels, int) else (3, 24, 24)
+
+
+def _make_tiny_transformer(kind: Any, changes: Mapping[str, Any]) -> Any:
+    """A model of a class with small sizes and changed fields; None if it does not run, or is not small."""
+    config = kind.config_class()
+    parts = [getattr(config, word) for word in ("vision_config", "text_config") if hasattr(config, word)]
+    for inside in (config, *parts):
+        for word, value in SMALL.items():
+            now = getattr(inside, word, None)
+            if isinstance(now, int | float) and not isinstance(now, bool):
+                setattr(inside, word, value)
+    config.num_labels = 5
+    try:
+        for word, value in changes.items():
+            setattr(_inside(config), word, value)
+        model = kind(config).eval()
+        _run_transformers(model, torch.zeros(1, *_picture_size(_inside(config))))
+    except Exception:  # whatever a class says to such sizes
+        return None
+    return model if sum(p.numel() for p in model.parameters()) < 3_000_000 else None
 
 
 def _run_transformers(model: nn.Module, images: Tensor) -> list[Tensor]:
     """Everything that a reader may mean by the outputs: logits, embeddings, a pooled token, class token, mean."""
     if type(model).__name__.startswith("Siglip2"):  # it takes patches
-        patches = nn.functional.unfold(images, 4, stride=4).transpose(1, 2)  # [B, N, channels * rows * columns]
-        patches = patches.unflatten(2, (3, 16)).transpose(2, 3).flatten(2)
+        side = _inside(model.config).patch_size
+        patches = nn.functional.unfold(images, side, stride=side).transpose(1, 2)  # [B, N, channels * rows * columns]
+        patches = patches.unflatten(2, (images.shape[1], side**2)).transpose(2, 3).flatten(2)
         given = model(
             pixel_values=patches,
             pixel_attention_mask=torch.ones(patches.shape[:2], dtype=torch.int64),
-            spatial_shapes=torch.full((len(images), 2), 6),
+            spatial_shapes=torch.full((len(images), 2), images.shape[2] // side),
         )
     else:
         given = model(pixel_values=images)
@@ -468,9 +575,11 @@ def make_samples(options: argparse.Namespace, folder: Path) -> Iterator[Sample]:
     if options.library in (None, "transformers"):
         for number, name in enumerate(list_transformers_classes()):
             if fnmatchcase(name, options.names):
-                made = make_transformers_sample(name, folder / f"transformers-{number}")
-                if made is not None:
-                    yield made
+                places = {None: "", random.Random(f"{options.seed} {name}"): "-drawn"}
+                for draw, end in places.items():
+                    made = make_transformers_sample(name, folder / f"transformers-{number}{end}", draw)
+                    if made is not None:
+                        yield made
 
 
 def count_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
@@ -512,10 +621,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as here:
         for sample in make_samples(options, Path(here)):
             row: dict[str, Any] = {"library": sample.library, "name": sample.name, "changes": sample.changes}
-            for form in ("folder", "bare"):
-                found = examine(sample, bare=form == "bare")
+            for form, found in examine_forms(sample).items():
                 row[form] = {"kind": found.kind, "words": found.words}
-                if options.show or found.kind in ("wrong", "damaged"):
+                if options.show or found.kind in FAULTS:
                     print(f"{sample.name} {sample.changes or ''} {form}: {found.kind} {found.words}", flush=True)
             rows.append(row)
     counts = count_outcomes(rows)

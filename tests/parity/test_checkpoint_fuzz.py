@@ -41,19 +41,19 @@ WIDE = (
 WIDE_TOO = ("convnext_atto", "efficientnet_b0", "vgg11", "HieraModel", "SegformerModel", "PvtModel", "VivitModel")
 
 
-def outcomes(name: str, folder: Path, draw: random.Random | None = None) -> dict[bool, str]:
+def outcomes(name: str, folder: Path, draw: random.Random | None = None) -> dict[str, str]:
     make = fuzz.make_transformers_sample if name[0].isupper() else fuzz.make_timm_sample
     sample = make(name, folder / "model") if draw is None else make(name, folder / "model", draw)
-    found = {bare: fuzz.examine(sample, bare) for bare in (False, True)}
-    assert not {"wrong", "damaged"}.intersection(each.kind for each in found.values()), (sample.changes, found)
-    return {bare: each.kind for bare, each in found.items()}
+    found = fuzz.examine_forms(sample)
+    assert not {each.kind for each in found.values()}.intersection(fuzz.FAULTS), (sample.changes, found)
+    return {form: each.kind for form, each in found.items()}
 
 
 @pytest.mark.parametrize("name", [*KINDS, *(pytest.param(name, marks=pytest.mark.wide) for name in (*WIDE, *WIDE_TOO))])
 def test_a_model_is_read_exactly_or_refused_by_name(name: str, tmp_path: Path) -> None:
     folder, bare = KINDS.get(name, REFUSED)
     found = outcomes(name, tmp_path)
-    assert found[False] == folder and found[True] in bare
+    assert found["folder"] == folder and found["bare"] in bare
 
 
 @pytest.mark.wide

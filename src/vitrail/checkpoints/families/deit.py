@@ -28,7 +28,7 @@ from .originals import (
     read_image_size,
     read_mlp_width,
 )
-from .timm import ATTENTION_NAMES, NORM_NAMES, has_matching
+from .timm import ATTENTION_NAMES, NORM_NAMES, fold_registers, has_matching
 
 # fmt: off
 HEAD_NAMES = {  # theirs  ours
@@ -109,6 +109,7 @@ DEIT3 = Layout(
     card=choose_deit3_card,
     head="head",
     published=PUBLISHED_SIZES,
+    clean_with_hints=fold_registers,
     prepare_export=timm_eva_naflex.export_eva_packed,
 )
 DEIT_LAYOUTS = (DEIT, DEIT3)
