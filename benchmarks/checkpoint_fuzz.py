@@ -339,20 +339,24 @@ def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any], changes: Ma
     """What timm's modules say of themselves."""
     block = next(iter(getattr(model, "blocks", ())), None)
     attention, mlp = (getattr(block, word, block) for word in ("attn", "mlp"))
+    branches = len(getattr(block, "attns", (1,)))
+    if branches > 1:  # side by side
+        attention, mlp, block = block.attns[0].attn, block.ffns[0].mlp, block.attns[0]
     channels, *size = _input_size(model, arguments)
     pool, probe = POOLS.get(getattr(model, "global_pool", None)), getattr(model, "attn_pool", None)
     included = getattr(model, "pool_include_prefix", type(model).__name__ == "Eva")
     if probe is not None and getattr(model, "num_prefix_tokens", 0) and not included:
         pool = UNLIKE
     embeds = getattr(model, "embeds", model)
-    eps = getattr(getattr(block, "norm1", getattr(block, "in_norm", None)), "eps", None)
+    norms = (getattr(block, word) for word in ("norm1", "in_norm", "norm") if hasattr(block, word))
+    eps = getattr(next(norms, None), "eps", None)
     of_patches = getattr(getattr(embeds, "patch_embed", embeds), "norm", None)
     activation = OUR_WORDS.get(type(getattr(mlp, "act", getattr(block, "mlp_act", None))).__name__, UNLIKE)
     truth = {
         "layout": "timm",
         "network": None if changes else model.pretrained_cfg["architecture"],
         "post_norm": "Post" in type(block).__name__,
-        "heads": getattr(attention, "num_heads", None),
+        "heads": branches * getattr(attention, "num_heads", 0) or None,
         "activation": UNLIKE if probe is not None and type(probe.mlp.act) is not type(mlp.act) else activation,
         "norm_eps": eps if getattr(of_patches, "eps", eps) == eps else UNLIKE,
         "pool": "mean-all" if pool == "mean" and getattr(model, "pool_include_prefix", False) else pool,
@@ -489,14 +493,17 @@ def make_transformers_sample(name: str, folder: Path, draw: random.Random | None
     model = randomise(model)
     model.save_pretrained(folder)
     inside = _inside(model.config)
+    channels, *size = _picture_size(inside)
+    gated = getattr(inside, "use_swiglu_ffn", False)  # which has SiLU, whatever the configuration says
     truth = {
         "layout": "transformers",
         "heads": getattr(inside, "num_attention_heads", None),
-        "activation": ACTIVATIONS.get(str(getattr(inside, "hidden_act", None))),
+        "activation": "SiLU" if gated else ACTIVATIONS.get(str(getattr(inside, "hidden_act", None))),
         "norm_eps": getattr(inside, "layer_norm_eps", getattr(inside, "rms_norm_eps", None)),
-        "image_size": (inside.image_size,) * 2 if isinstance(getattr(inside, "image_size", None), int) else None,
-        "channels": getattr(inside, "num_channels", None),
+        "image_size": tuple(size),
+        "channels": channels,
         "head": "linear" if "Classification" in name else "tanh",
+        "rotary": UNLIKE if name.startswith("DINOv3") and getattr(inside, "rope_theta", 100) != 100 else None,
     }
     return Sample(
         library="transformers", name=name, folder=folder, tensors=load_file(folder / "model.safetensors"), tiny=True,
@@ -511,7 +518,8 @@ def _inside(config: Any) -> Any:
 
 def _picture_size(inside: Any) -> tuple[int, int, int]:
     side, channels = getattr(inside, "image_size", 24), getattr(inside, "num_channels", 3)
-    return (channels, side, side) if isinstance(side, int) and isinstance(channels, int) else (3, 24, 24)
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    return (channels, height, width) if isinstance(height, int) and isinstance(channels, int) else (3, 24, 24)
 
 
 def _make_tiny_transformer(kind: Any, changes: Mapping[str, Any]) -> Any:
@@ -523,6 +531,8 @@ def _make_tiny_transformer(kind: Any, changes: Mapping[str, Any]) -> Any:
             now = getattr(inside, word, None)
             if isinstance(now, int | float) and not isinstance(now, bool):
                 setattr(inside, word, value)
+            elif word in ("image_size", "patch_size") and isinstance(now, list | tuple):
+                setattr(inside, word, (value, value))
     config.num_labels = 5
     try:
         for word, value in changes.items():

@@ -140,6 +140,12 @@ def test_a_table_under_another_name_is_a_damage_and_no_question(tmp_path: Path) 
         load_checkpoint(tmp_path / "w.safetensors", LoadOptions(heads=4))
 
 
+def test_heads_side_by_side_are_asked_for_as_a_sum(tmp_path: Path) -> None:
+    path = saved_bare(made("vit_small_patch16_18x2_224"), tmp_path / "w.safetensors")
+    with pytest.raises(UsageError, match="for each of its 2 attentions side by side; pass the sum"):
+        load_checkpoint(path)
+
+
 @pytest.mark.parametrize("lost", ["blocks.1.attns.1.norm.bias", "blocks.0.ffns.1.mlp.fc2.bias"])
 def test_a_bias_that_one_branch_lacks_is_damaged(lost: str, tmp_path: Path) -> None:
     tensors = made("vit_small_patch16_18x2_224").state_dict()

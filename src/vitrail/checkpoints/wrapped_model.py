@@ -39,6 +39,7 @@ OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
     ("*.mlp.ffn_ln.*", "the names of BAAI's EVA-02, which are not read; timm's files of it are"),
     ("*attn_pool.query", "a pooling by many learned queries, as CoCa has it"),
     ("*attn_pool.probe", OWN_NAMES_OF_PE),
+    ("*vision_model.pre_layernorm.*", "the names of OWL-ViT, a detector"),
     ("*patch_embed.backbone.*", "a convolutional network before its patches (a hybrid)"),
     ("*running_mean", "batch normalisation, as convolutional networks and hybrids have it"),
     ("*downsample.*", "stages of different sizes, as Swin and other pyramids have them"),

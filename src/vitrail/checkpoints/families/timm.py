@@ -334,7 +334,9 @@ def describe_timm_joined(tensors: Mapping[str, Tensor], hints: LayoutHints) -> V
     branches = majority_length(tensors, "width of attention", ("blocks.{i}.attn.proj.weight", 1)) // width
     depth = count_blocks(tensors, "blocks")
     hints = replace(hints, heads=None if hints.heads is None else hints.heads // branches)
-    heads = timm_config.read_timm_heads(hints, width, 12, mlp_width // branches, gated=False)  # as Ti, S and B
+    heads = timm_config.read_timm_heads(  # as Ti, S and B
+        hints, width, 12, mlp_width // branches, gated=False, branches=branches
+    )
     settings: ConfigFields = {
         "width": width,
         "depth": depth,
