@@ -34,6 +34,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,18 @@ TOGETHER = {"rotary": ("rotary_base", "rotary_grid")}
 UNLIKE = "a value that Vitrail lacks"
 FAULTS = ("unanswered", "damaged", "wrong")
 """Outcomes that must not occur."""
+REASONS = (
+    (r"is no plain Vision Transformer: (.*)\.$", r"\1"),
+    (r"(?:reads: \S+|known here: it) has (.*?)(?: \([\w.]+\))?\.$", r"it has \1"),
+    (r"every block has a tensor such as", "every block has a tensor that no layout has"),
+    (r"It is the same in every block", "every block has another set of tensors than any layout"),
+    (r"of its \d+ tensors", "hardly a tensor has a name of a layout"),
+    (r"config\.json says (\w+)=.* an argument of timm's", r"the argument \1 of timm's makes another model"),
+    (r"config\.json says that the model is an? ([\w-]+), which is not", r"\1 is not known here"),
+    (r"turns queries and keys by angles", "it turns queries and keys by other angles"),
+    (r"Pass |[Pp]ass settings|pass pool|pass it:", "what the file does not say has no value here"),
+)
+"""Pattern of the sentence of a refusal, and its reason in short; the first that fits. Other sentences stay whole."""
 
 
 @dataclass(kw_only=True)
@@ -573,23 +586,29 @@ def _run_transformers(model: nn.Module, images: Tensor) -> list[Tensor]:
 # -- All of them
 
 
-def make_samples(options: argparse.Namespace, folder: Path) -> Iterator[Sample]:
-    """Every sample that the options ask for."""
+def list_samples(options: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[Path], Sample | None]]]:
+    """Library, name and maker of every sample that the options ask for; a drawn one has `drawn` behind its name."""
     if options.library in (None, "timm"):
-        for number, name in enumerate(list_timm_names(options.seed)):
-            if fnmatchcase(name, options.names):
-                yield make_timm_sample(name, folder / f"timm-{number}")
-                draw = random.Random(f"{options.seed} {name}")
-                if module_of(name) in PLAIN_MODULES and draw.random() < 0.5:
-                    yield make_timm_sample(name, folder / f"timm-{number}-drawn", draw)
+        for name in list_timm_names(options.seed):
+            draw = random.Random(f"{options.seed} {name}")
+            yield "timm", name, partial(make_timm_sample, name)
+            if module_of(name) in PLAIN_MODULES and draw.random() < 0.5:
+                yield "timm", f"{name} drawn", partial(make_timm_sample, name, draw=draw)
     if options.library in (None, "transformers"):
-        for number, name in enumerate(list_transformers_classes()):
-            if fnmatchcase(name, options.names):
-                places = {None: "", random.Random(f"{options.seed} {name}"): "-drawn"}
-                for draw, end in places.items():
-                    made = make_transformers_sample(name, folder / f"transformers-{number}{end}", draw)
-                    if made is not None:
-                        yield made
+        for name in list_transformers_classes():
+            draw = random.Random(f"{options.seed} {name}")
+            yield "transformers", name, partial(make_transformers_sample, name)
+            yield "transformers", f"{name} drawn", partial(make_transformers_sample, name, draw=draw)
+
+
+def examine_row(sample: Sample, show: bool) -> dict[str, Any]:
+    """The outcomes of a sample, by form; faults are printed, or with `show` all."""
+    row: dict[str, Any] = {"library": sample.library, "name": sample.name, "changes": sample.changes}
+    for form, found in examine_forms(sample).items():
+        row[form] = {"kind": found.kind, "words": found.words}
+        if show or found.kind in FAULTS:
+            print(f"{sample.name} {sample.changes or ''} {form}: {found.kind} {found.words}", flush=True)
+    return row
 
 
 def count_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
@@ -599,6 +618,25 @@ def count_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int
         for form in ("folder", "bare"):
             counts[f"{row['library']}, {form}"][row[form]["kind"]] += 1
     return {key: dict(sorted(found.items())) for key, found in counts.items()}
+
+
+def count_reasons(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Reason of a refusal, without names and numbers -> how many folders and bare files it was given for."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        for form in ("folder", "bare"):
+            if row[form]["kind"] == "refused":
+                found[shorten_reason(row[form]["words"])][form] += 1
+    ordered = sorted(found.items(), key=lambda item: (-item[1].total(), item[0]))
+    return {reason: {form: counts[form] for form in ("folder", "bare")} for reason, counts in ordered}
+
+
+def shorten_reason(sentence: str) -> str:
+    """The reason in the sentence of a refusal, alike for all models that are refused for it."""
+    for pattern, reason in REASONS:
+        if match := re.search(pattern, sentence):
+            return match.expand(reason)
+    return sentence
 
 
 def sort_outcomes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
@@ -620,6 +658,7 @@ def main() -> None:
     parser.add_argument("--names", default="*", help="a pattern of names")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", action="store_true", help="print every sample and write nothing")
+    parser.add_argument("--rows", type=Path, help="keep a line for each sample here, and leave out those it has")
     parser.add_argument("--out", type=Path, default=RESULTS / "checkpoint-fuzz.json")
     options = parser.parse_args()
     declare_torchvision()
@@ -627,20 +666,26 @@ def main() -> None:
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
+    kept: dict[str, dict[str, Any] | None] = {}
+    if options.rows is not None and options.rows.is_file():
+        kept = dict(map(json.loads, options.rows.read_text(encoding="utf-8").splitlines()))
     with tempfile.TemporaryDirectory() as here:
-        for sample in make_samples(options, Path(here)):
-            row: dict[str, Any] = {"library": sample.library, "name": sample.name, "changes": sample.changes}
-            for form, found in examine_forms(sample).items():
-                row[form] = {"kind": found.kind, "words": found.words}
-                if options.show or found.kind in FAULTS:
-                    print(f"{sample.name} {sample.changes or ''} {form}: {found.kind} {found.words}", flush=True)
-            rows.append(row)
+        for number, (library, name, make) in enumerate(list_samples(options)):
+            key = f"{library} {name}"
+            if key in kept or not fnmatchcase(name.removesuffix(" drawn"), options.names):
+                continue
+            sample = make(Path(here) / f"sample-{number}")
+            kept[key] = None if sample is None else examine_row(sample, options.show)
+            if options.rows is not None:
+                with options.rows.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps([key, kept[key]]) + "\n")
+    rows = [row for row in kept.values() if row is not None]
     counts = count_outcomes(rows)
     for key, found in counts.items():
         print(f"{key}: {', '.join(f'{count} {kind}' for kind, count in found.items())}")
     if not options.show:
         facts = {"seed": options.seed, **{name: version(name) for name in ("timm", "transformers")}, "counts": counts}
+        facts["reasons"] = count_reasons(rows)
         options.out.write_text(json.dumps({**facts, **sort_outcomes(rows)}, indent=1) + "\n", encoding="utf-8")
 
 

@@ -154,6 +154,14 @@ def test_a_config_that_makes_no_sense_is_an_error(
         load_checkpoint(folder)
 
 
+def test_an_activation_that_no_model_here_has_is_no_damage(tmp_path: Path) -> None:
+    folder = saved(randomised(CASES["vit"].build()), tmp_path / "there", memory=False)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu_fast"}))
+    with pytest.raises(UsageError, match="hidden_act='gelu_fast', an activation that is not known here"):
+        load_checkpoint(folder)
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "memory", "prefix"),

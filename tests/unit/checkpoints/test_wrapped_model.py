@@ -123,6 +123,7 @@ def test_a_head_with_a_name_of_the_layout_is_left_as_it_is() -> None:
         ("visual.trunk.blocks.0.attn.rel_pos.mlp.fc1.weight", "under timm's own names only"),
         ("visual.attn_pool.probe", "Perception Encoder's own repository"),
         ("visual.attn_pool.query", "as CoCa has it"),
+        ("vision_model.pre_layernorm.weight", "OWL-ViT, a detector"),
         ("blocks.0.attn.lambda_q1", "differential attention"),
         ("blocks.0.lambda_q1", "differential attention"),
         ("blocks.0.mlp.ffn_ln.weight", "BAAI's EVA-02"),
