@@ -366,7 +366,6 @@ def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any], changes: Ma
     of_patches = getattr(getattr(embeds, "patch_embed", embeds), "norm", None)
     activation = OUR_WORDS.get(type(getattr(mlp, "act", getattr(block, "mlp_act", None))).__name__, UNLIKE)
     truth = {
-        "layout": "timm",
         "network": None if changes else model.pretrained_cfg["architecture"],
         "post_norm": "Post" in type(block).__name__,
         "heads": branches * getattr(attention, "num_heads", 0) or None,

@@ -83,6 +83,10 @@ BARE: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         "vit_giant_patch14_dinov2", {"global_pool": "map", "pool_include_prefix": True, "num_heads": 4},
         {"pool": "attention"}, {"pool": "attention", "settings": {"activation": "SiLU"}},
     ),
+    r'tensors of DeiT-III.*layout="deit3".*network=.*settings={"rotary"': (
+        "eva02_tiny_patch14_336", {"init_values": 0.1, "attn_type": "rope"},
+        {}, {"settings": {"rotary": "eva02", "rotary_grid": (16, 16)}},
+    ),
     r'channels= if there are others, or settings={"patch"': (
         "naflexvit_base_patch16_gap", {**NAFLEX, "patch_size": (4, 8)}, {}, {"settings": {"patch": (4, 8)}},
     ),

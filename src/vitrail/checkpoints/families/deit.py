@@ -60,9 +60,9 @@ def describe_deit(
         return timm_eva_naflex.describe_eva(tensors, hints)
     if not class_position and hints.layout is None:
         raise UsageError(
-            'The file has the tensors of DeiT-III and of models with rotary positions. Say which: layout="deit3", '
-            'or the name of a published model, such as network="vit_small_patch16_rope_ape_224" or '
-            '"vit_pe_lang_large_patch14_448".'
+            'The file has the tensors of DeiT-III and of models with rotary positions. Say which: layout="deit3"; '
+            'the name of a published model, such as network="vit_small_patch16_rope_ape_224" or '
+            '"vit_pe_lang_large_patch14_448"; or settings={"rotary": ...}, which may be "none".'
         )
     distilled = has_matching(tensors, "dist_token", "head_dist.*")
     fields = read_common_fields(tensors, hints, card)
