@@ -372,6 +372,7 @@ def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any], changes: Ma
         "activation": UNLIKE if probe is not None and type(probe.mlp.act) is not type(mlp.act) else activation,
         "norm_eps": eps if getattr(of_patches, "eps", eps) == eps else UNLIKE,
         "pool": "mean-all" if pool == "mean" and getattr(model, "pool_include_prefix", False) else pool,
+        "pool_heads": getattr(probe, "num_heads", None),
         "positions": "none" if getattr(embeds, "pos_embed", None) is None else "learned",
         "final_norm": not isinstance(getattr(model, "norm", None), nn.Identity | None),
         "image_size": tuple(size),

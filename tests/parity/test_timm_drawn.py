@@ -87,6 +87,17 @@ BARE: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         "eva02_tiny_patch14_336", {"init_values": 0.1, "attn_type": "rope"},
         {}, {"settings": {"rotary": "eva02", "rotary_grid": (16, 16)}},
     ),
+    r"10 rows, one more than a square.*pass image_size=": (
+        "vit_pe_lang_gigantic_patch14_448", {"num_reg_tokens": 2, "patch_size": (4, 8)},
+        {"settings": {"rotary": "rope-vit", "final_norm": False, "activation": "GELU"}},
+        {
+            "image_size": 16,
+            "settings": {
+                "rotary": "rope-vit", "rotary_base": 10000.0, "rotary_grid": (32, 32), "final_norm": False,
+                "activation": "GELU", "norm_eps": 1e-5, "pool": "mean",
+            },
+        },
+    ),
     r'channels= if there are others, or settings={"patch"': (
         "naflexvit_base_patch16_gap", {**NAFLEX, "patch_size": (4, 8)}, {}, {"settings": {"patch": (4, 8)}},
     ),
@@ -128,6 +139,16 @@ def test_rotary_positions_and_norms_behind_the_branches_are_noted_where_no_tenso
     model = made("eva02_base_patch14_224")
     (note, *_) = load_checkpoint(saved_bare(model, path), LoadOptions(heads=4)).assumed
     assert "rotary=eva02, rotary_base=10000, rotary_grid=16x16, post_norm=false" in note
+
+
+def test_heads_of_a_probe_are_noted_where_no_tensor_shows_them(tmp_path: Path) -> None:
+    model = made("vit_pe_core_small_patch16_384")
+    path = saved_bare(model, tmp_path / "w.safetensors")
+    answers: dict[str, Any] = {"rotary": "pe", "rotary_grid": (24, 24), "activation": "GELU"}
+    said = LoadOptions(heads=4, pool="attention", settings=answers)
+    assert "post_norm=false, pool_heads=4" in load_checkpoint(path, said).assumed[0]
+    answers |= {"pool_heads": 8}
+    assert difference(path, model, heads=4, pool="attention", settings=answers) < 1e-5
 
 
 def test_the_order_in_a_flat_patch_is_noted(tmp_path: Path) -> None:

@@ -333,6 +333,8 @@ def _list_open_parts(tensors: Mapping[str, Tensor], config: ViTConfig, family: L
         fields["rotary_grid"] = "none" if grid is None else f"{grid[0]}x{grid[1]}"
     if from_timm and family.name == "timm" and config.layer_scale is None and not config.parallel:
         fields["post_norm"] = str(config.post_norm).lower()
+    if from_timm and config.pool == "attention":
+        fields["pool_heads"] = config.probe_heads
     return fields
 
 

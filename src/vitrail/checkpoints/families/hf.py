@@ -358,8 +358,9 @@ def _check_tokens(patches: int, tensors: Mapping[str, Tensor], hints: LayoutHint
     lacking = [name for name in (CLASS_TOKEN, DISTILLATION_TOKEN) if name not in tensors]
     size_known = bool(hints.foreign_config) or hints.image_size is not None
     if lacking and not size_known and not is_square(patches) and is_square(patches - 1):
-        raise DamagedFileError(
-            f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing."
+        raise UsageError(
+            f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing. If its "
+            "patches fill no square, pass image_size=(height, width)."
         )
 
 

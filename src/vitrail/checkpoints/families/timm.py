@@ -174,10 +174,13 @@ def read_table_size(
                 return (grid.rows * patch[0], grid.columns * patch[1]), prefix
     counts = tuple(rows - prefix for prefix in prefixes)
     if not any(map(is_square, counts)) and is_square(rows - 1):
-        raise DamagedFileError(
+        message = (
             f"pos_embed has {rows} rows, one more than a square of patches, which belongs to a class token. "
             f"The file has no tensor cls_token{nearest_name_hint('cls_token', tensors)}."
         )
+        if hints.foreign_config:
+            raise DamagedFileError(message)
+        raise UsageError(f"{message} If its patches fill no square, pass image_size=(height, width).")
     side = find_square_side(counts, "pos_embed")
     return (side * patch[0], side * patch[1]), rows - side**2
 
