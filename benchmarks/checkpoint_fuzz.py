@@ -131,7 +131,13 @@ REASONS = (
     (r"config\.json says (\w+)=.* an argument of timm's", r"the argument \1 of timm's makes another model"),
     (r"config\.json says that the model is an? ([\w-]+), which is not", r"\1 is not known here"),
     (r"turns queries and keys by angles", "it turns queries and keys by other angles"),
-    (r"Pass |[Pp]ass settings|pass pool|pass it:", "what the file does not say has no value here"),
+    (r"patches are normalised by \w+ with", "its patches have another norm than its blocks"),
+    (r"MLP of its probe has GELU", "its probe has another activation than its blocks"),
+    (r"pools by attention over the patches alone", "it pools by attention over the patches alone"),
+    (r"stretches its positions by the longer side", "it stretches its positions by the longer side alone"),
+    (r"adds positions again before every block", "it adds positions again before every block"),
+    (r"reach over several pictures of a video", "it reads videos"),
+    (r"[Pp]ass \w+=|pass it:|settings=", "what the file does not say has no value here"),
 )
 """Pattern of the sentence of a refusal, and its reason in short; the first that fits. Other sentences stay whole."""
 
@@ -366,7 +372,7 @@ def _read_timm_truth(model: nn.Module, arguments: Mapping[str, Any], changes: Ma
     of_patches = getattr(getattr(embeds, "patch_embed", embeds), "norm", None)
     activation = OUR_WORDS.get(type(getattr(mlp, "act", getattr(block, "mlp_act", None))).__name__, UNLIKE)
     truth = {
-        "network": None if changes else model.pretrained_cfg["architecture"],
+        "network": None if changes or embeds is not model else model.pretrained_cfg["architecture"],  # no NaFlex name
         "post_norm": "Post" in type(block).__name__,
         "heads": branches * getattr(attention, "num_heads", 0) or None,
         "activation": UNLIKE if probe is not None and type(probe.mlp.act) is not type(mlp.act) else activation,
