@@ -50,6 +50,8 @@ from vitrail.checkpoints.weight_files import WeightsContent, read_folder_of_file
 from vitrail.errors import DamagedFileError, UsageError, VitrailError
 
 TOLERANCE = 1e-5
+SMALL_MODEL = 3_000_000
+"""Parameters of a model that is run; larger ones come as names and shapes."""
 PLAIN_MODULES = ("vision_transformer", "deit", "eva", "beit", "naflexvit")
 """Modules of timm whose every architecture is tried."""
 NEAR_MODULES = ("vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam")
@@ -309,10 +311,14 @@ def make_timm_sample(name: str, folder: Path, draw: random.Random | None = None)
     model, changes, tiny = None, dict[str, Any](), plain
     while plain and size and model is None:
         try:
+            with torch.device("meta"):
+                count = sum(p.numel() for p in timm.create_model(name, **size).parameters())
+            if count > SMALL_MODEL:
+                break
             model = timm.create_model(name, **size)
         except Exception as error:  # whatever an architecture says to a size
             size = _drop_argument(size, error)
-    if model is None or not size or sum(p.numel() for p in model.parameters()) > 3_000_000:
+    if model is None:
         tiny = False
         with torch.device("meta"):
             model = timm.create_model(name)
@@ -560,7 +566,7 @@ def _make_tiny_transformer(kind: Any, changes: Mapping[str, Any]) -> Any:
         _run_transformers(model, torch.zeros(1, *_picture_size(_inside(config))))
     except Exception:  # whatever a class says to such sizes
         return None
-    return model if sum(p.numel() for p in model.parameters()) < 3_000_000 else None
+    return model if sum(p.numel() for p in model.parameters()) < SMALL_MODEL else None
 
 
 def _run_transformers(model: nn.Module, images: Tensor) -> list[Tensor]:
