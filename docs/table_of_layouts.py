@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from markers import fill
 
@@ -25,6 +26,9 @@ from vitrail.checkpoints.numerics import NumericsCard, list_cards, load_card
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "checkpoints.md"
 STORED = ROOT / "benchmarks" / "results" / "layout-differences.json"
+FUZZES = tuple(STORED.with_name(f"checkpoint-fuzz{end}.json") for end in ("-before", ""))
+"""What benchmarks/checkpoint_fuzz.py wrote: of the code before the families of version 3, and of today's."""
+OUTCOMES = ("exact", "asked", "assumed", "unlike", "refused", "unanswered", "damaged", "wrong")
 COLUMNS = ("read", "read, other grids", "gradients", "written")
 NUMERICS = ("norm_eps", "activation", "resample", "pool")
 """Fields of a card that a reader of the table wants to compare."""
@@ -38,6 +42,7 @@ def main() -> None:
         measure()
     fill(PAGE, "differences", differences(json.loads(STORED.read_text(encoding="utf-8"))))
     fill(PAGE, "cards", cards())
+    fill(PAGE, "fuzz", fuzz(*(json.loads(path.read_text(encoding="utf-8")) for path in FUZZES)))
 
 
 def measure() -> None:
@@ -61,6 +66,18 @@ def differences(found: Mapping[str, Mapping[str, float]]) -> str:
         cells = {column: [gap for way, gap in measured.items() if column_of(way) == column] for column in COLUMNS}
         shown = " | ".join(f"{max(gaps):.1e}" if gaps else "" for gaps in cells.values())
         lines.append(f"| {layout} | {shown} |")
+    return "\n".join(lines)
+
+
+def fuzz(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The counts of outcomes, then and now, and the reasons for the refusals of now."""
+    lines = [f"| opened | code | models | {' | '.join(OUTCOMES)} |", "|---|---|" + "---:|" * (1 + len(OUTCOMES))]
+    for form, counts in now["counts"].items():
+        for code, found in (("before", before["counts"][form]), ("now", counts)):
+            shown = " | ".join(str(found.get(kind, 0)) for kind in OUTCOMES)
+            lines.append(f"| {form} | {code} | {sum(found.values())} | {shown} |")
+    lines += ["", "| refused because | folders | bare files |", "|---|---:|---:|"]
+    lines += [f"| {reason} | {forms['folder']} | {forms['bare']} |" for reason, forms in now["reasons"].items()]
     return "\n".join(lines)
 
 

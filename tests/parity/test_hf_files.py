@@ -18,7 +18,7 @@ from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
 
 from .hf import MLP, SHAPE, SIZES, VIT, images, largest_difference, randomised, saved
-from .hf_cases import CASES
+from .hf_cases import CASES, DINOV2
 from .negative import refuses_every_damage
 
 QUICK = {"activation": "QuickGELU"}
@@ -151,6 +151,24 @@ def test_a_config_that_makes_no_sense_is_an_error(
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changed}))
     with pytest.raises((DamagedFileError, UsageError), match=message):
+        load_checkpoint(folder)
+
+
+def test_a_table_of_no_registers_is_left_out(tmp_path: Path) -> None:
+    config = hf.Dinov2WithRegistersConfig(**DINOV2, num_register_tokens=0)
+    reference = randomised(hf.Dinov2WithRegistersModel(config))
+    loaded = load_checkpoint(saved(reference, tmp_path / "there", memory=False))
+    dropped = [row.theirs for row in loaded.audit.rows if row.ours == "holds no registers"]
+    assert loaded.config.registers == 0 and dropped == ["embeddings.register_tokens"]
+    theirs = CASES["dinov2"].run(reference, images(SIZES["native grid"]))
+    assert largest_difference(loaded.model, theirs, images(SIZES["native grid"])) < 1e-5
+
+
+def test_an_activation_that_no_model_here_has_is_no_damage(tmp_path: Path) -> None:
+    folder = saved(randomised(CASES["vit"].build()), tmp_path / "there", memory=False)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu_fast"}))
+    with pytest.raises(UsageError, match="hidden_act='gelu_fast', an activation that is not known here"):
         load_checkpoint(folder)
 
 

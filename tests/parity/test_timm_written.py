@@ -89,6 +89,13 @@ PARTS = {
         pool="mean", qkv_bias=False, out_bias=False, mlp_bias=False,
     ),
     "norms behind the branches": replace(TINY, post_norm=True),
+    "RoPE-ViT, mixed, without scales": replace(TINY, positions="none", rotary="mixed"),
+    "relative biases": replace(TINY, positions="none", relative_bias=True, out_bias=False),
+    "relative biases and a table": replace(
+        TINY, class_position=False, relative_bias=True, layer_scale=1.0, mlp_norm=True, pool="mean", final_norm=False,
+        pooled_norm=True,
+    ),
+    "relative biases without others": replace(TINY, positions="none", relative_bias=True, qkv_bias=False),
     "DINOv3 with packed gates": replace(
         TINY, positions="none", rotary="dinov3", registers=1, layer_scale=1.0, mlp="gated-packed", activation="SiLU"
     ),
@@ -101,7 +108,10 @@ MISSING = {
     "relative=2": replace(TINY, relative=2),
     "qk_norm_joint=true": replace(TINY, qk_norm=True, qk_norm_joint=True),
     "rotary_prefix=true": replace(TINY, rotary="eva02", rotary_prefix=True),
-    "relative_bias=true": replace(TINY, positions="none", relative_bias=True),
+    "class_token=false with relative_bias=true": replace(
+        TINY, positions="none", relative_bias=True, class_token=False, pool="mean"
+    ),
+    "pre_norm=true with relative_bias=true": replace(TINY, positions="none", relative_bias=True, pre_norm=True),
     "post_norm=true": replace(TINY, post_norm=True, layer_scale=1.0),
     "patch_norms=true": replace(TINY, patches="linear", patch_norms=True),
     "head_width=12": replace(TINY, head_width=12),

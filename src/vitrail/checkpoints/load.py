@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..config import read, read_some, write
 from ..errors import DamagedFileError, UsageError
-from ..model.config import Pool, ViTConfig
+from ..model.config import BASED_ROTARY, Pool, ViTConfig
 from ..model.registry import config_from_name
 from ..model.vit import ViT
 from ..spec import ImageSpec
@@ -195,7 +195,7 @@ def _load_plain(
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
             content.tensors = family.clean_with_hints(content.tensors, hints)
-        config = replace(_describe(content.tensors, family, hints), **hints.settings)
+        config = _take_pool(replace(_describe(content.tensors, family, hints), **hints.settings), options, hints)
         card_name = family.card if isinstance(family.card, str) else family.card(config, hints)
         card = find_card_for_file(load_card(card_name), Path(where).name) if card_name else None
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
@@ -235,6 +235,19 @@ def _load_plain(
         notes=(*draft.notes, *spec_notes, *filter(None, [about])),
         assumed=(*assumed, *spec_notes),
     )
+
+
+def _take_pool(config: ViTConfig, options: LoadOptions, hints: LayoutHints) -> ViTConfig:
+    """The architecture with the pooling that the caller says the head of a file without a config.json was trained on.
+
+    A probe is in the tensors, and pooling of another width does not fit the head: `adapt_pool` refuses such answers.
+    """
+    if options.pool is None or hints.foreign_config or "attention" in (options.pool, config.pool):
+        return config
+    if not config.outputs or options.outputs not in (None, config.outputs):
+        return config  # there is no head, or it is replaced
+    named = replace(config, pool=options.pool)
+    return named if named.pooled_width == config.pooled_width else config
 
 
 def _describe(tensors: Mapping[str, Tensor], family: Layout, hints: LayoutHints) -> ViTConfig:
@@ -297,8 +310,7 @@ def _note_assumptions(
         fields = {"heads": config.heads, **fields}
     if hints.pool is None and config.pool != "attention":
         fields["pool"] = config.pool
-    if config.rotary != "none" and not any("rope" in name for name in tensors):
-        fields["rotary"] = config.rotary
+    fields |= _list_open_parts(tensors, config, family)
     if config.positions in ("learned", "indexed"):
         fields["resample"] = config.resample
     if hints.image_size is None:
@@ -306,6 +318,24 @@ def _note_assumptions(
     whose = f"{hints.match}'s" if hints.match in ("timm", "transformers") else "its authors'"
     taken = [f"{name}={value}" for name, value in fields.items() if name not in hints.settings]
     return (f"the file does not say {', '.join(taken)}: {whose} are taken, and others can be given",) if taken else ()
+
+
+def _list_open_parts(tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout) -> dict[str, object]:
+    """Parts without tensors of their own, which other models of the same tensors have otherwise."""
+    fields: dict[str, object] = {}
+    from_timm = family.name in ("timm", "timm-naflex") and not config.relative_bias
+    says_angles = any("rope" in name and not name.endswith("rope.freqs") for name in tensors)
+    if (config.rotary != "none" or from_timm) and not says_angles:
+        fields["rotary"] = config.rotary
+    if config.rotary in BASED_ROTARY:
+        grid = config.rotary_grid
+        fields["rotary_base"] = f"{config.rotary_base or BASED_ROTARY[config.rotary]:g}"
+        fields["rotary_grid"] = "none" if grid is None else f"{grid[0]}x{grid[1]}"
+    if from_timm and family.name == "timm" and config.layer_scale is None and not config.parallel:
+        fields["post_norm"] = str(config.post_norm).lower()
+    if from_timm and config.pool == "attention":
+        fields["pool_heads"] = config.probe_heads
+    return fields
 
 
 def _leaves_heads_open(tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints) -> bool:

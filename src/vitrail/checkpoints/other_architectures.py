@@ -60,6 +60,7 @@ OTHER_ARCHITECTURES = {  # why it is none: patterns of timm's names of architect
     "it makes maps of depth or of segments out of a ViT": "dpt depth_* clipseg* zoedepth",
     "it attends within windows, by relative positions": "vitdet",
     "it groups its tokens between stages": "groupvit*",
+    "Pixio has several class tokens, each with its own position": "pixio",
     "it reads videos": "timesformer videomae* vivit videoprism* xclip*",
     "it reads pictures together with text": "vilt* flava* blip blip_*",
     "it predicts a picture colour by colour": "imagegpt",

@@ -8,6 +8,7 @@ several layers, is never guessed: the message says what to pass.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -25,6 +26,9 @@ MAX_BEGINNINGS = 16
 """Beginnings of names that are tried; each is compared with every layout."""
 MAX_SHOWN = 3
 """Names that a message lists."""
+OWN_NAMES_OF_PE = "the names of Perception Encoder's own repository, which are not read; timm's and OpenCLIP's are"
+CLIP_BEGINNING = ("*conv1.weight", "*positional_embedding", "*ln_pre.*", "*transformer.resblocks.*.ln_1.weight")
+"""Names of the beginning of CLIP's towers, which Perception Encoder's for languages and places have as well."""
 OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
     ("*layers.*.blocks.*relative_position_bias_table", "attention in windows with relative biases, as Swin has it"),
     ("*trunk.*rel_pos.mlp.*", "relative biases by a small network, which are read under timm's own names only"),
@@ -32,16 +36,10 @@ OTHER_DESIGNS = (  # a pattern of tensor names, and what has them
     ("*rel_pos_[hw]", "relative positions that are multiplied with queries, as SAM and MViT have them"),
     ("*.attn.lambda_*", "differential attention, the difference of two softmaxes, as dlittle and dwee have it"),
     ("*blocks.[0-9]*.lambda_*", "differential attention, the difference of two softmaxes, as dpwee has it"),
-    (
-        "*blocks.*.attn.k_proj.bias",
-        "queries that share keys and values, and a LayerScale of attention alone, as Sapiens2",
-    ),
     ("*.mlp.ffn_ln.*", "the names of BAAI's EVA-02, which are not read; timm's files of it are"),
     ("*attn_pool.query", "a pooling by many learned queries, as CoCa has it"),
-    (
-        "*attn_pool.probe",
-        "the names of Perception Encoder's own repository, which are not read; timm's and OpenCLIP's are",
-    ),
+    ("*attn_pool.probe", OWN_NAMES_OF_PE),
+    ("*vision_model.pre_layernorm.*", "the names of OWL-ViT, a detector"),
     ("*patch_embed.backbone.*", "a convolutional network before its patches (a hybrid)"),
     ("*running_mean", "batch normalisation, as convolutional networks and hybrids have it"),
     ("*downsample.*", "stages of different sizes, as Swin and other pyramids have them"),
@@ -203,6 +201,8 @@ def describe_other_design(names: Collection[str], foreign: Mapping[str, Any]) ->
         return other
     if found:
         return f"{identify.UNLIKE} {kind if 'architecture' in foreign else 'it'} has {found}."
+    if all(matching(names, name) for name in CLIP_BEGINNING) and not matching(names, "*ln_post.*"):
+        return f"{identify.UNLIKE} it has {OWN_NAMES_OF_PE} (CLIP's, without a norm behind the blocks)."
     return ""
 
 

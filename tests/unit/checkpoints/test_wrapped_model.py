@@ -123,9 +123,9 @@ def test_a_head_with_a_name_of_the_layout_is_left_as_it_is() -> None:
         ("visual.trunk.blocks.0.attn.rel_pos.mlp.fc1.weight", "under timm's own names only"),
         ("visual.attn_pool.probe", "Perception Encoder's own repository"),
         ("visual.attn_pool.query", "as CoCa has it"),
+        ("vision_model.pre_layernorm.weight", "OWL-ViT, a detector"),
         ("blocks.0.attn.lambda_q1", "differential attention"),
         ("blocks.0.lambda_q1", "differential attention"),
-        ("blocks.0.attn.k_proj.bias", "as Sapiens2"),
         ("blocks.0.mlp.ffn_ln.weight", "BAAI's EVA-02"),
         ("blocks.0.attn.rel_pos_h", "as SAM"),
         ("model.patch_embed.backbone.conv.weight", "a hybrid"),
@@ -142,6 +142,12 @@ def test_a_head_with_a_name_of_the_layout_is_left_as_it_is() -> None:
 def test_a_file_of_another_design_is_named_with_exit_code_2(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=rf"f: It is no plain Vision Transformer .*{words}.*\({name}\)"):
         load_from_tensors(named("stem.weight", name), "f")
+
+
+def test_a_perception_encoder_without_a_last_norm_is_named() -> None:
+    names = ("conv1.weight", "positional_embedding", "ln_pre.weight", "transformer.resblocks.0.ln_1.weight")
+    assert "Perception Encoder's own repository" in describe_other_design(names, {})
+    assert describe_other_design((*names, "ln_post.bias"), {}) == ""  # a CLIP that lacks a tensor
 
 
 def test_what_a_config_calls_the_model_decides_before_its_sizes() -> None:

@@ -28,7 +28,7 @@ from .originals import (
     read_image_size,
     read_mlp_width,
 )
-from .timm import ATTENTION_NAMES, NORM_NAMES, has_matching
+from .timm import ATTENTION_NAMES, NORM_NAMES, fold_registers, has_matching
 
 # fmt: off
 HEAD_NAMES = {  # theirs  ours
@@ -60,9 +60,9 @@ def describe_deit(
         return timm_eva_naflex.describe_eva(tensors, hints)
     if not class_position and hints.layout is None:
         raise UsageError(
-            'The file has the tensors of DeiT-III and of models with rotary positions. Say which: layout="deit3", '
-            'or the name of a published model, such as network="vit_small_patch16_rope_ape_224" or '
-            '"vit_pe_lang_large_patch14_448".'
+            'The file has the tensors of DeiT-III and of models with rotary positions. Say which: layout="deit3"; '
+            'the name of a published model, such as network="vit_small_patch16_rope_ape_224" or '
+            '"vit_pe_lang_large_patch14_448"; or settings={"rotary": ...}, which may be "none".'
         )
     distilled = has_matching(tensors, "dist_token", "head_dist.*")
     fields = read_common_fields(tensors, hints, card)
@@ -109,6 +109,7 @@ DEIT3 = Layout(
     card=choose_deit3_card,
     head="head",
     published=PUBLISHED_SIZES,
+    clean_with_hints=fold_registers,
     prepare_export=timm_eva_naflex.export_eva_packed,
 )
 DEIT_LAYOUTS = (DEIT, DEIT3)

@@ -77,7 +77,8 @@ MEMORY_QKV = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
 class HFConfig:
     """A config.json of transformers, with the defaults of its class for fields that it leaves out.
 
-    Every method raises DamagedFileError for a value of another kind.
+    Every method raises DamagedFileError for a value of another kind, and `activation` UsageError for one that no model
+    here has.
     """
 
     values: Mapping[str, Any]
@@ -108,8 +109,10 @@ class HFConfig:
     def activation(self, name: str) -> str:
         """An activation, by our word."""
         value = self._get(name)
+        if not isinstance(value, str):
+            raise DamagedFileError(f"config.json must say {name} as the name of an activation. Got {value!r}.")
         if value not in ACTIVATIONS:
-            raise DamagedFileError(
+            raise UsageError(
                 f"config.json says {name}={value!r}, an activation that is not known here: {', '.join(ACTIVATIONS)}."
             )
         return ACTIVATIONS[value]
@@ -355,8 +358,9 @@ def _check_tokens(patches: int, tensors: Mapping[str, Tensor], hints: LayoutHint
     lacking = [name for name in (CLASS_TOKEN, DISTILLATION_TOKEN) if name not in tensors]
     size_known = bool(hints.foreign_config) or hints.image_size is not None
     if lacking and not size_known and not is_square(patches) and is_square(patches - 1):
-        raise DamagedFileError(
-            f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing."
+        raise UsageError(
+            f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing. If its "
+            "patches fill no square, pass image_size=(height, width)."
         )
 
 

@@ -129,6 +129,7 @@ def make_hf_dinov2_rules(kind: HFDinov2Variant) -> tuple[Rule, ...]:
         ZeroRule("embeddings.mask_token", lambda config: (1, config.width), reason=MASK_REASON),
         *hf_block_rules("encoder.layer", parts, kind.qkv),
         *joint,
+        IgnoreRule(REGISTER_TOKENS, reason="holds no registers"),
     )
 
 

@@ -174,10 +174,13 @@ def read_table_size(
                 return (grid.rows * patch[0], grid.columns * patch[1]), prefix
     counts = tuple(rows - prefix for prefix in prefixes)
     if not any(map(is_square, counts)) and is_square(rows - 1):
-        raise DamagedFileError(
+        message = (
             f"pos_embed has {rows} rows, one more than a square of patches, which belongs to a class token. "
             f"The file has no tensor cls_token{nearest_name_hint('cls_token', tensors)}."
         )
+        if hints.foreign_config:
+            raise DamagedFileError(message)
+        raise UsageError(f"{message} If its patches fill no square, pass image_size=(height, width).")
     side = find_square_side(counts, "pos_embed")
     return (side * patch[0], side * patch[1]), rows - side**2
 
@@ -334,14 +337,16 @@ def describe_timm_joined(tensors: Mapping[str, Tensor], hints: LayoutHints) -> V
     branches = majority_length(tensors, "width of attention", ("blocks.{i}.attn.proj.weight", 1)) // width
     depth = count_blocks(tensors, "blocks")
     hints = replace(hints, heads=None if hints.heads is None else hints.heads // branches)
-    heads = timm_config.read_timm_heads(hints, width, 12, mlp_width // branches, gated=False)  # as Ti, S and B
+    heads = timm_config.read_timm_heads(  # as Ti, S and B
+        hints, width, 12, mlp_width // branches, gated=False, branches=branches
+    )
     settings: ConfigFields = {
         "width": width,
         "depth": depth,
         "heads": branches * heads,
         "head_width": width // heads,
         "mlp_width": mlp_width,
-        "norm": "LayerNorm",
+        "norm": "LayerNorm" if has_matching(tensors, "blocks.*.norm1.bias") else "RMSNorm",
         "qkv_bias": True,
     }
     return describe_config(tensors, hints, settings)
@@ -428,12 +433,13 @@ def describe_config(
     if "rotary" not in settings:
         unlike_clip = end["pre_norm"] and (probe or not (end["final_norm"] or end["pooled_norm"]))
         names = '"vit_pe_core_base_patch16_224" or "vit_pe_spatial_base_patch16_512"'
-        settings = settings | timm_config.choose_rotary(hints, None if unlike_clip else "none", names)
+        open_kind = unlike_clip or tokens["positions"] == "none"
+        settings = settings | timm_config.choose_rotary(hints, None if open_kind else "none", names)
     includes_prefix = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
     default = usual_pool or (timm_config.default_eva_pool(hints) if eva else "class")
     pool = timm_config.choose_pool(hints, probe, tokens["class_token"], end["pooled_norm"], default)
     if probe and tokens["class_token"] + tokens["registers"] and not (eva or includes_prefix):
-        _refuse_narrow_probe(hints)
+        check_probe(hints)
     bare_rpn = not (tokens["class_token"] or settings.get("layer_scale") or settings["qkv_bias"]) and end["pooled_norm"]
     config = ViTConfig(
         patch=patch,
@@ -453,7 +459,33 @@ def describe_config(
         **tokens,
     )
     card = "timm_dinov3" if config.rotary == "dinov3" else choose_timm_card(config, hints)
-    return apply_numerics(config, hints, card)
+    config = apply_numerics(config, hints, card)
+    _refuse_other_parts(tensors, hints, config, eva)
+    return config
+
+
+def _refuse_other_parts(tensors: Mapping[str, Tensor], hints: LayoutHints, config: ViTConfig, eva: bool) -> None:
+    """Refuse a norm of patches or a probe that is unlike the blocks: here one norm and one activation are for all."""
+    norm = "LayerNorm" if "patch_embed.norm.bias" in tensors else "RMSNorm"
+    named = timm_config.read_model_arg(hints, "embed_norm_layer") is not None  # the class with its own default
+    eps = 1e-6 if named else config.norm_eps
+    if config.token_norm and (norm, eps) != (config.norm, config.norm_eps):
+        raise UsageError(
+            f"Its patches are normalised by {norm} with {eps:g}, its blocks by {config.norm} with {config.norm_eps:g}, "
+            "and a model here has one norm for all. The file can be read by timm only."
+        )
+    if config.pool != "attention" or config.mlp == "plain":
+        return
+    if eva:
+        raise UsageError(
+            f"The MLP of its probe has GELU and those of its blocks {config.activation}, and a model here has one "
+            "activation for all. The file can be read by timm only."
+        )
+    if not timm_config.read_architecture(hints) and "activation" not in hints.settings:
+        raise UsageError(
+            "The file does not say whether the MLP of its probe has the activation of its blocks. If it has, pass it: "
+            f'settings={{"activation": "{config.activation}"}}; if it has GELU, only timm can run the model.'
+        )
 
 
 def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int], eva: bool) -> ConfigFields:
@@ -465,9 +497,11 @@ def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple
         "registers": registers,
         "distillation_token": distilled,
     }
-    without = timm_config.read_model_arg(hints, "pos_embed") in ("", "none")
+    if distilled and registers:
+        raise UsageError("timm's DeiT with a distillation token has no use for its reg_token. Only timm can run it.")
+    without = timm_config.read_model_arg(hints, "pos_embed") in ("", "none") and not distilled  # which has one always
     without = without or (eva and "pos_embed" not in tensors and timm_config.lacks_table(hints))
-    if without or hints.settings.get("positions") == "none":
+    if without or lacks_positions(tensors, hints, "pos_embed"):
         usual = 16 if eva else 14
         grid = (list_hinted_grids(hints, patch) or [Grid(usual, usual)])[0]
         return {**tokens, "image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
@@ -475,7 +509,24 @@ def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple
     if timm_config.read_model_arg(hints, "no_embed_class"):
         prefixes = (0,)
     size, prefix = read_table_size(tensors, prefixes, patch, hints)
-    return {**tokens, "image_size": size, "class_position": prefix > 0 or not class_token}
+    return {**tokens, "positions": "learned", "image_size": size, "class_position": prefix > 0 or not class_token}
+
+
+def lacks_positions(tensors: Mapping[str, Tensor], hints: LayoutHints, table: str) -> bool:
+    """Whether the caller says that a file has no learned positions, in so many words or by rotary ones.
+
+    Raises:
+        UsageError: the file has no table of positions, and nothing says that it is meant to have none.
+    """
+    said = hints.settings.get("positions") == "none" or hints.settings.get("rotary", "none") != "none"
+    where, dot, name = table.rpartition(".")
+    renamed = nearest_name_hint(name, [other.removeprefix(where + dot) for other in tensors])
+    if said or table in tensors or hints.foreign_config or renamed:
+        return said and table not in tensors
+    raise UsageError(
+        f"The file has no tensor {table}, and no config.json says that it is meant to have none. If its model has no "
+        'learned positions, pass settings={"positions": "none"}; else take another copy.'
+    )
 
 
 def _read_probe_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, settings: ConfigFields) -> ConfigFields:
@@ -492,13 +543,19 @@ def _read_probe_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, sett
     }
 
 
-def _refuse_narrow_probe(hints: LayoutHints) -> None:
-    """Refuse pooling by attention over the patches alone, which tensors do not show."""
-    if hints.settings.get("pool") != "attention":
+def check_probe(hints: LayoutHints) -> None:
+    """Refuse pooling by attention over the patches alone, which tensors do not show; ask where nothing says it."""
+    if "attention" in (hints.pool, hints.settings.get("pool")):
+        return
+    if not hints.foreign_config:
         raise UsageError(
-            "This timm model pools by attention over the patches alone, without its class and register tokens; "
-            "Vitrail's probe looks at every token. The file can be read by timm only."
+            "The file does not say whether its probe looks at its class and register tokens. If it does "
+            'pass pool="attention"; if it looks at the patches alone, only timm can run the model.'
         )
+    raise UsageError(
+        "This timm model pools by attention over the patches alone, without its class and register tokens; "
+        "Vitrail's probe looks at every token. The file can be read by timm only."
+    )
 
 
 # -- Attentions and MLPs side by side: one attention with the heads of all, one MLP with the hidden numbers of all
@@ -519,6 +576,10 @@ def join_branches(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, T
             raise DamagedFileError(f"{name} must have the shape {list(shape)}. Got {list(found.shape)}.")
         return found.double()
 
+    def take_bias(name: str, like: str, length: int) -> Tensor:
+        """A bias, which either every branch has or none."""
+        return take(name, length) if has_matching(tensors, like) else torch.zeros(length, dtype=torch.float64)
+
     joined: dict[str, Tensor] = {}
     width = majority_length(tensors, "width", ("blocks.{i}.attns.0.norm.{p}", 0), ("blocks.{i}.ffns.0.norm.{p}", 0))
     hidden = majority_length(tensors, "MLP width", ("blocks.{i}.ffns.0.mlp.fc1.{p}", 0))
@@ -531,16 +592,20 @@ def join_branches(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, T
             written: list[tuple[Tensor, Tensor]] = []
             for j in range(count_blocks(tensors, f"{block}.{kind}")):
                 branch = f"{block}.{kind}.{j}"
-                factor, shift = (take(f"{branch}.norm.{part}", width) for part in ("weight", "bias"))
+                factor = take(f"{branch}.norm.weight", width)
+                shift = take_bias(f"{branch}.norm.bias", f"blocks.*.{kind}.*.norm.bias", width)
                 matrix = take(f"{branch}.{first}.weight", parts * inner, width)
-                bias = take(f"{branch}.{first}.bias", parts * inner) if f"{branch}.{first}.bias" in tensors else 0
+                bias = take_bias(f"{branch}.{first}.bias", f"blocks.*.{first}.bias", parts * inner)
                 read.append((matrix * factor, bias + matrix @ shift))
                 scale = take(f"{branch}.ls.gamma", width) if f"{branch}.ls.gamma" in tensors else factor.new_ones(width)
-                end, rest = take(f"{branch}.{last}.weight", width, inner), take(f"{branch}.{last}.bias", width)
+                end = take(f"{branch}.{last}.weight", width, inner)
+                rest = take_bias(f"{branch}.{last}.bias", f"blocks.*.{last}.bias", width)
                 written.append((scale[:, None] * end, scale * rest))
             if not read:
                 raise DamagedFileError(f"The file has no tensor {block}.{kind}.0.norm.weight.")
-            joined |= {f"{block}.{norm}.weight": torch.ones(width), f"{block}.{norm}.bias": torch.zeros(width)}
+            joined[f"{block}.{norm}.weight"] = torch.ones(width)
+            if has_matching(tensors, f"blocks.*.{kind}.*.norm.bias"):
+                joined[f"{block}.{norm}.bias"] = torch.zeros(width)
             thirds = [[rows.chunk(parts) for rows in column] for column in zip(*read, strict=True)]
             for part, chunks in zip(("weight", "bias"), thirds, strict=True):
                 joined[f"{block}.{first}.{part}"] = torch.cat(

@@ -20,8 +20,8 @@ _READ = (
     "rope_temperature rope_grid_offset rope_grid_indexing rope_rotate_half ref_feat_shape use_rel_pos_bias "
     "use_shared_rel_pos_bias "
     # of the blocks
-    "embed_dim depth num_heads mlp_ratio qkv_bias qkv_fused qk_norm proj_bias init_values act_layer norm_layer "
-    "swiglu_mlp swiglu_align_to scale_mlp scale_mlp_norm scale_attn_inner scale_attn_norm attn_type "
+    "embed_dim depth num_heads num_kv_heads mlp_ratio qkv_bias qkv_fused qk_norm proj_bias init_values act_layer "
+    "norm_layer swiglu_mlp swiglu_align_to scale_mlp scale_mlp_norm scale_attn_inner scale_attn_norm attn_type "
     "attn_only_layer_scale use_post_norm "
     # of the end
     "pre_norm final_norm fc_norm use_pre_transformer_norm use_post_transformer_norm use_fc_norm "

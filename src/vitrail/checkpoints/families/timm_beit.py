@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isqrt
 
+import torch
 from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
@@ -29,6 +30,14 @@ from ..layouts import (
 )
 from ..validate import has_tensor, reconcile, require_tensor
 from . import timm_config
+from .plain_export import (
+    BLOCK_BIASES,
+    ConfigAndState,
+    StateDict,
+    add_prefix_rows,
+    add_zero_biases,
+    refuse_parts,
+)
 from .timm import (
     ATTENTION_NAMES,
     END_NAMES,
@@ -42,6 +51,7 @@ from .timm import (
     read_end_settings,
 )
 from .timm_eva_naflex import EVA_STEM, QV_BIAS
+from .timm_export import prepare_for_timm
 
 BLOCK_TABLE = "blocks.{i}.attn.relative_position_bias_table"
 SHARED_TABLE = "rel_pos_bias.relative_position_bias_table"
@@ -61,6 +71,16 @@ BEIT_COMMON_RULES: tuple[Rule, ...] = (
     IgnoreRule("mask_token", reason="stands for hidden patches in its training"),
     IgnoreRule("lm_head.*", reason="the head of its training, which names hidden patches"),
 )
+
+
+def add_shared_table(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Add the table of all blocks to those of the single ones, where a file has both."""
+    shared = tensors.get(SHARED_TABLE)
+    own = {name for name in tensors if name.endswith(BLOCK_TABLE.rpartition("}.")[2])}
+    if shared is None or not own or any(tensors[name].shape != shared.shape for name in own):
+        return tensors
+    rest = {name: tensor for name, tensor in tensors.items() if name != SHARED_TABLE}
+    return {name: tensor + shared if name in own else tensor for name, tensor in rest.items()}
 
 
 def describe_beit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
@@ -106,9 +126,36 @@ def _find_image_size(rows: int, name: str, patch: tuple[int, int], hints: Layout
     return (side + 1) // 2 * patch[0], (side + 1) // 2 * patch[1]
 
 
-def refuse_beit(config: ViTConfig, state: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
-    """Refuse to write: timm's `Beit` has none of the options by which other models are made to fit."""
-    raise UsageError("Models with relative_bias=true are not written for timm. Save the model as a bundle instead.")
+def export_beit(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """The same function in the parts that timm's `Beit` has.
+
+    It has no bias of keys. One would add the same number to all products of a query, which its softmax takes away.
+    """
+    unsupported = {
+        "class_token=false with relative_bias=true": not config.class_token,
+        "norms both before and after the pooling, or neither": config.final_norm == config.pooled_norm,
+        f'norm="{config.norm}" with relative_bias=true': config.norm != "LayerNorm",
+        f'mlp="{config.mlp}" with relative_bias=true': config.mlp != "plain",
+        f'activation="{config.activation}" with relative_bias=true': config.activation != "GELU",
+        f'pool="{config.pool}" with relative_bias=true': config.pool not in ("class", "mean"),
+        f'rotary="{config.rotary}" with relative_bias=true': config.rotary != "none",
+        **{
+            f"{name}=true with relative_bias=true": bool(getattr(config, name))
+            for name in ("pad", "pre_norm", "token_norm", "qk_norm", "attention_norm", "parallel", "post_norm")
+        },
+    }
+    refuse_parts("timm", unsupported)
+    plain, state = prepare_for_timm(replace(config, relative_bias=False), state)
+    plain, state = add_zero_biases(*add_prefix_rows(plain, state), fields=BLOCK_BIASES)
+    for name in [name for name in state if name.endswith(".attention.qkv.bias")]:
+        of_q, _, of_v = state.pop(name).chunk(3)
+        state[name.replace("qkv.bias", "qv_bias")] = torch.cat([of_q, of_v])
+    return replace(plain, relative_bias=True, key_bias=not config.qkv_bias), state
+
+
+def refuse_relative(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Refuse to write: the table that all blocks share, or the network behind it, is not made again."""
+    raise UsageError("Tables of relative biases are written as those of single blocks: layout timm:beit.")
 
 
 BEIT, BEIT_SHARED = (
@@ -116,22 +163,24 @@ BEIT, BEIT_SHARED = (
         name="timm",
         variant=variant,
         required_names=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", "blocks.*.mlp.fc1.*", name),
-        forbidden_names=(f"{absent}*", "storage_tokens", "reg_token", "blocks.*.attn.qkv.bias"),
+        forbidden_names=(*absent, "storage_tokens", "reg_token", "blocks.*.attn.qkv.bias"),
         model_types=("timm",),
         rules=(*BEIT_COMMON_RULES, rule),
         describe=describe_beit,
         card=choose_timm_card,
         head="head",
         match="timm",
-        prepare_export=refuse_beit,
+        clean=add_shared_table,
+        prepare_export=export,
     )
-    for variant, name, absent, rule in (
-        ("beit", BLOCK_TABLE.replace("{i}", "*"), "rel_pos_bias", NameRule(BLOCK_TABLE, OUR_TABLE)),
+    for variant, name, absent, rule, export in (
+        ("beit", BLOCK_TABLE.replace("{i}", "*"), (), NameRule(BLOCK_TABLE, OUR_TABLE), export_beit),
         (
             "beit-shared",
             SHARED_TABLE,
-            BLOCK_TABLE.replace("{i}", "*"),
+            (f"{BLOCK_TABLE.replace('{i}', '*')}*",),
             PartsRule((SHARED_TABLE,), (OUR_TABLE,), COPIED),
+            refuse_relative,
         ),
     )
 )

@@ -124,8 +124,12 @@ def read_model_arg(hints: LayoutHints, name: str) -> Any:
     return arguments.get(name)
 
 
-def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, gated: bool) -> int:
-    """Attention heads: from config.json or the architecture's name, else from the caller or the published size."""
+def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, gated: bool, branches: int = 1) -> int:
+    """Attention heads: from config.json or the architecture's name, else from the caller or the published size.
+
+    Args:
+        branches: attentions side by side, for the question: a caller counts the heads of all.
+    """
     heads = read_model_arg(hints, "num_heads")
     if heads is None and (name := read_architecture(hints)):
         fitting = (widths[width] for pattern, widths in _HEADS if re.search(pattern, name) and width in widths)
@@ -134,9 +138,9 @@ def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, 
         return reconcile(hints.heads, heads, "heads", "config.json")
     published = _PUBLISHED_GATED if gated else _PUBLISHED
     known = published.get((width, depth, mlp_width)) if hints.heads is None else hints.heads
-    return require_argument(
-        known, "heads", "timm", f"width {width} over 64 gives {max(width // 64, 1)}, the usual choice"
-    )
+    usual = f"width {width} over 64 gives {max(width // 64, 1)}, the usual choice"
+    each = f", for each of its {branches} attentions side by side; pass the sum" if branches > 1 else ""
+    return require_argument(known, "heads", "timm", usual + each)
 
 
 def is_eva(hints: LayoutHints) -> bool:

@@ -48,11 +48,13 @@ from .timm import (
     TIMM_BLOCK_NAMES,
     ConfigFields,
     apply_numerics,
+    check_probe,
     choose_timm_card,
     count_prefix_tokens,
     describe_config,
     fold_registers,
     has_matching,
+    lacks_positions,
     read_block_settings,
     read_end_settings,
 )
@@ -84,12 +86,16 @@ EVA_COMMON_RULES: tuple[Rule, ...] = (
 )
 EVA_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, QV_BIAS, *make_name_rules(MLP_NAMES))
 EVA_SPLIT_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, QV_BIAS, *make_name_rules(SPLIT_MLP_NAMES))
-EVA02_RULES: tuple[Rule, ...] = (
+APART_RULES: tuple[Rule, ...] = (
     *(rule for rule in EVA_COMMON_RULES if rule.theirs != "blocks.{i}.attn.qkv.{p}"),
-    *make_name_rules(SPLIT_MLP_NAMES),
     PartsRule(
         tuple(f"blocks.{{i}}.attn.{part}_proj.weight" for part in "qkv"),
         ("encoder.blocks.{i}.attention.qkv.weight",),
+        STACK,
+    ),
+    PartsRule(
+        tuple(f"blocks.{{i}}.attn.{part}_proj.bias" for part in "qkv"),
+        ("encoder.blocks.{i}.attention.qkv.bias",),
         STACK,
     ),
     PartsRule(
@@ -98,6 +104,7 @@ EVA02_RULES: tuple[Rule, ...] = (
         STACK,
     ),
 )
+EVA02_RULES: tuple[Rule, ...] = (*APART_RULES, *make_name_rules(SPLIT_MLP_NAMES))
 NOT_EVA_NAMES = (
     "mask_token",
     "storage_tokens",
@@ -111,18 +118,31 @@ NOT_EVA_NAMES = (
 
 def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of `Eva`."""
-    qv_biases = has_matching(tensors, "blocks.*.attn.[qv]_bias", "blocks.*.attn.[qv]_proj.bias")
+    _refuse_sapiens(tensors, hints)
+    parted = has_matching(tensors, QV_BIASES, "blocks.*.attn.[qv]_proj.bias")
     frequencies = tensors.get(ROPE_FREQUENCIES)
     if frequencies is not None and frequencies.ndim == 4:
         hints = replace(hints, heads=reconcile(hints.heads, frequencies.shape[2], "heads", ROPE_FREQUENCIES))
     settings: ConfigFields = {
-        "qkv_bias": qv_biases or has_matching(tensors, "blocks.*.attn.qkv.bias"),
-        "key_bias": not qv_biases,
+        "qkv_bias": parted or has_matching(tensors, "blocks.*.attn.qkv.bias"),
+        "key_bias": not parted or has_matching(tensors, "blocks.*.attn.k_proj.bias"),
         **_choose_rotary(tensors, hints),
         **read_block_settings(tensors, hints),
     }
     usual = None if timm_config.read_architecture(hints) else _choose_usual_pool(tensors, hints, settings)
     return describe_config(tensors, hints, settings, eva=True, usual_pool=usual)
+
+
+def _refuse_sapiens(tensors: Mapping[str, Tensor], hints: LayoutHints) -> None:
+    """Refuse what Sapiens2 has alone: fewer keys and values than queries, LayerScale of attention and not of MLPs."""
+    keys = [name for name in tensors if name.endswith(".attn.k_proj.weight")]
+    queries = [tensors.get(name.replace("k_proj", "q_proj"), tensors[name]) for name in keys]
+    shared = any(query.shape != tensors[name].shape for name, query in zip(keys, queries, strict=True))
+    alone = has_matching(tensors, "blocks.*.gamma_1") and not has_matching(tensors, "blocks.*.gamma_2")
+    parts = ("queries that share keys and values" * shared, "a LayerScale of attention alone" * alone)
+    if found := " and ".join(filter(None, parts)):
+        name = timm_config.read_architecture(hints) or "it"
+        raise UsageError(f"It is no plain Vision Transformer that Vitrail reads: {name} has {found}, as Sapiens2.")
 
 
 def _choose_usual_pool(tensors: Mapping[str, Tensor], hints: LayoutHints, settings: ConfigFields) -> Pool:
@@ -142,7 +162,7 @@ def _choose_rotary(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigF
     registers, names = has_matching(tensors, "reg_token"), EVA_NAMES
     if ROPE_FREQUENCIES in tensors:
         bare = "mixed"
-    elif has_matching(tensors, "blocks.*.attn.q_proj.weight"):
+    elif has_matching(tensors, "blocks.*.attn.q_proj.weight") and has_matching(tensors, "blocks.*.mlp.fc1_g.*"):
         if timm_config.read_architecture(hints) or "rotary" in hints.settings:
             return timm_config.choose_rotary(hints, None)
         return {"rotary": "eva02", "rotary_grid": EVA02_GRID}
@@ -153,12 +173,6 @@ def _choose_rotary(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigF
         bare = "dinov3" if dinov3 else None
         names = ROPE_REGISTER_NAMES if registers else ROPE_NAMES
     return timm_config.choose_rotary(hints, bare, names)
-
-
-def note_eva02(hints: LayoutHints) -> tuple[str, ...]:
-    """A note on what was taken for a file of EVA-02 without config.json."""
-    known = timm_config.read_architecture(hints) or "rotary" in hints.settings
-    return () if known else ("rotary positions were taken for those of all published EVA-02, with a grid of 16x16",)
 
 
 def choose_eva_card(config: ViTConfig, hints: LayoutHints) -> str:
@@ -217,21 +231,33 @@ EVA = _make_eva_layout("eva", (GAMMAS, EVA_TABLE, QV_BIASES))
 EVA_SPLIT = _make_eva_layout("eva", (GAMMAS, EVA_TABLE), split=True)
 EVA_UNSCALED = _make_eva_layout("eva-unscaled", (QV_BIASES,), (GAMMAS,))
 EVA_UNSCALED_SPLIT = _make_eva_layout("eva-unscaled", (QV_BIASES,), (GAMMAS,), split=True)
-EVA02 = Layout(
-    name="timm",
-    variant="eva02",
-    required_names=("patch_embed.proj.weight", "blocks.*.attn.q_proj.weight", "blocks.*.mlp.fc1_g.*"),
-    forbidden_names=("mask_token", "storage_tokens", "blocks.*.attn.k_proj.bias"),
-    model_types=("timm",),
-    rules=EVA02_RULES,
-    describe=describe_eva,
-    card=choose_eva_card,
-    head="head",
-    match="timm",
-    warnings=note_eva02,
-    prepare_export=export_eva,
+EVA_MIXED = _make_eva_layout("eva-mixed", (ROPE_FREQUENCIES,), (GAMMAS, QV_BIASES))
+EVA_MIXED_SPLIT = _make_eva_layout("eva-mixed", (ROPE_FREQUENCIES,), (GAMMAS, QV_BIASES), split=True)
+EVA02, EVA_APART = (
+    Layout(
+        name="timm",
+        variant=variant,
+        required_names=("patch_embed.proj.weight", "blocks.*.attn.q_proj.weight", first),
+        forbidden_names=("mask_token", "storage_tokens"),
+        model_types=("timm",),
+        rules=rules,
+        describe=describe_eva,
+        card=choose_eva_card,
+        head="head",
+        match="timm",
+        clean_with_hints=fold_registers,
+        prepare_export=export,
+    )
+    for variant, first, rules, export in (
+        ("eva02", "blocks.*.mlp.fc1_g.*", EVA02_RULES, export_eva),
+        ("eva-apart", "blocks.*.mlp.fc1.*", (*APART_RULES, *make_name_rules(MLP_NAMES)), export_eva_packed),
+    )
 )
-EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_SPLIT, EVA02)
+"""Queries, keys and values apart: with the gate of EVA-02, and without."""
+EVA_LAYOUTS = (
+    *(DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_SPLIT),
+    *(EVA_MIXED, EVA_MIXED_SPLIT, EVA02, EVA_APART),
+)
 """Files with a table, LayerScale and key biases have the names of DeiT-III, whose layout reads and writes them."""
 
 
@@ -245,6 +271,8 @@ NAFLEX_STEM = {  # theirs  ours
 }
 # fmt: on
 NAFLEX_PATCH_WEIGHT, NAFLEX_POSITION_TABLE = "embeds.proj.weight", "embeds.pos_embed"
+NAFLEX_GRID = (16, 16)
+"""Patch grid of a model without positions, which takes any."""
 NAFLEX_RULES: tuple[Rule, ...] = (
     *make_name_rules({**NAFLEX_STEM, **TIMM_BLOCK_NAMES, **END_NAMES}),
     NameRule(NAFLEX_PATCH_WEIGHT, "tokens.patches.weight", MATRIX_CHANNELS_LAST),
@@ -255,21 +283,28 @@ NAFLEX_RULES: tuple[Rule, ...] = (
 def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of NaFlex."""
     patch, channels = _read_naflex_patch(require_tensor(tensors, NAFLEX_PATCH_WEIGHT, axes=2).shape[1], hints)
-    table = require_tensor(tensors, NAFLEX_POSITION_TABLE, axes=4)
+    without = timm_config.read_model_arg(hints, "pos_embed") in ("", "none")
+    without = without or lacks_positions(tensors, hints, NAFLEX_POSITION_TABLE)
+    rows, columns = NAFLEX_GRID if without else require_tensor(tensors, NAFLEX_POSITION_TABLE, axes=4).shape[1:3]
     end, (class_token, registers) = read_end_settings(tensors, hints), count_prefix_tokens(tensors, hints, "embeds.")
     probe = has_matching(tensors, "attn_pool.*")
-    _refuse_other_naflex(hints, probe, prefix_tokens=class_token + registers)
+    _refuse_other_naflex(tensors, hints)
+    included = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
+    if probe and class_token + registers and not included:
+        check_probe(hints)
+    pool = timm_config.choose_pool(hints, probe, class_token, end["pooled_norm"])
     config = ViTConfig(
-        image_size=(table.shape[1] * patch[0], table.shape[2] * patch[1]),
+        image_size=(rows * patch[0], columns * patch[1]),
         patch=patch,
         patches="linear",
         channels=channels,
         patch_bias=not end["pre_norm"] or has_matching(tensors, "embeds.proj.bias"),
         class_token=class_token,
         registers=registers,
+        positions="none" if without else "learned",
         class_position=not class_token,
         qkv_bias=has_matching(tensors, "blocks.*.attn.qkv.bias"),
-        pool=timm_config.choose_pool(hints, probe, class_token, end["pooled_norm"]),
+        pool="mean-all" if pool == "mean" and included else pool,
         **read_block_settings(tensors, hints),
         **end,
     )
@@ -311,13 +346,19 @@ def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
 def _read_naflex_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int], int]:
     """Height and width of a patch, and channels, from the length of a flattened one."""
     channels = hints.channels or timm_config.read_model_arg(hints, "in_chans") or 3
+    given = hints.settings.get("patch") or timm_config.read_model_arg(hints, "patch_size")
     side = isqrt(numbers // channels)
-    if side**2 * channels != numbers:
-        raise DamagedFileError(
-            f"{NAFLEX_PATCH_WEIGHT} must have a column for each pixel of a square patch and each of {channels} "
-            f"channels. Got {numbers} columns. Pass channels= if the pictures have another count."
-        )
-    return (side, side), channels
+    height, width = (given, given) if isinstance(given, int) else given or (side, side)
+    if height * width * channels == numbers:
+        return (height, width), channels
+    wanted = f"{height}x{width} pixels" if given else "a square"
+    message = (
+        f"{NAFLEX_PATCH_WEIGHT} must have a column for each pixel of a patch of {wanted} and each of {channels} "
+        f"channels. Got {numbers} columns."
+    )
+    if hints.foreign_config:
+        raise DamagedFileError(message)
+    raise UsageError(f'{message} Pass channels= if there are others, or settings={{"patch": [height, width]}}.')
 
 
 def _choose_resample(hints: LayoutHints) -> Resample:
@@ -335,32 +376,33 @@ def _choose_resample(hints: LayoutHints) -> Resample:
     return known[mode, smooth]
 
 
-def _refuse_other_naflex(hints: LayoutHints, probe: bool, prefix_tokens: int) -> None:
-    """Refuse designs that tensors do not show."""
-    included = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
-    if prefix_tokens and probe != included:
-        raise UsageError(
-            "This NaFlex model pools over other tokens than Vitrail does: a probe of ours looks at every token, "
-            "a mean at the patches alone. The file can be read by timm only."
-        )
+def _refuse_other_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> None:
+    """Refuse designs of positions that Vitrail lacks."""
     name = timm_config.read_architecture(hints)
     if timm_config.read_model_arg(hints, "pos_embed_ar_preserving") or "_par_" in name or "_radio_" in name:
         raise UsageError("This NaFlex model stretches its positions by the longer side alone, which Vitrail does not.")
-    if timm_config.read_model_arg(hints, "rope_type") not in (None, "", "none"):
+    if ROPE_FREQUENCIES in tensors or timm_config.read_model_arg(hints, "rope_type") not in (None, "", "none"):
         raise UsageError("This NaFlex model has rotary positions; Vitrail reads those only from timm's other layout.")
+
+
+def note_naflex(hints: LayoutHints) -> tuple[str, ...]:
+    """A note on the order of the numbers of a patch, which timm alone knows without a config.json."""
+    note = "the numbers of a patch were taken to lie by row, column, channel (patchify_channels_last=True in timm)"
+    return () if hints.foreign_config else (note,)
 
 
 NAFLEX_LAYOUTS = (
     Layout(
         name="timm-naflex",
         required_names=(NAFLEX_PATCH_WEIGHT, "blocks.*.attn.qkv.weight"),
-        forbidden_names=("rope*", "embeds.pos_embed_[xy]", "blocks.*.gamma_[12]"),
+        forbidden_names=("embeds.pos_embed_[xy]",),
         model_types=("timm",),
         rules=NAFLEX_RULES,
         describe=describe_naflex,
         card=choose_naflex_card,
         head="head",
         match="timm",
+        warnings=note_naflex,
         prepare_export=export_naflex,
     ),
 )

@@ -29,7 +29,7 @@ from .timm import (
     read_block_settings,
     read_end_settings,
 )
-from .timm_beit import BLOCK_TABLE, CLASS_ROWS, COPIED, OUR_TABLE, SHARED_TABLE, refuse_beit
+from .timm_beit import BLOCK_TABLE, CLASS_ROWS, COPIED, OUR_TABLE, SHARED_TABLE, refuse_relative
 from .timm_eva_naflex import EVA_STEM
 
 BLOCK_NETWORK, SHARED_NETWORK = "blocks.{i}.attn.rel_pos.mlp", "shared_rel_pos.mlp"
@@ -117,7 +117,7 @@ RELPOS, RELPOS_SHARED = (
         head="head",
         match="timm",
         clean_with_hints=make_tables,
-        prepare_export=refuse_beit,
+        prepare_export=refuse_relative,
     )
     for variant, network, rule in (
         ("relpos", BLOCK_NETWORK, NameRule(BLOCK_TABLE, OUR_TABLE)),

@@ -19,7 +19,7 @@ from ...files import atomic, safetensors_file
 from ...model.config import ViTConfig
 from ...model.vit import ViT
 from ...spec import ImageSpec
-from ..families import deit, timm, timm_eva_naflex
+from ..families import deit, timm, timm_beit, timm_eva_naflex
 from ..families.timm_config import TIMM_ACTIVATIONS, TIMM_POOLS, make_rope_arguments
 from ..image_spec import CROP_MODES, check_model_fits, repeat_per_channel
 from ..layouts import Layout
@@ -106,6 +106,21 @@ def make_eva_arguments(config: ViTConfig) -> TimmArguments:
     }
 
 
+def make_beit_arguments(config: ViTConfig) -> TimmArguments:
+    """Arguments of timm's `Beit`, for a configuration after `prepare_export`."""
+    shared = _shared_arguments(config, config.mlp_width)
+    for name in ("qk_norm", "class_token", "no_embed_class", "dynamic_img_size", "dynamic_img_pad"):
+        del shared[name]
+    return {
+        **shared,
+        "scale_mlp": config.mlp_norm,
+        "use_abs_pos_emb": config.positions != "none",
+        "use_rel_pos_bias": True,
+        "use_shared_rel_pos_bias": False,
+        "use_fc_norm": config.pooled_norm,
+    }
+
+
 def _shared_arguments(config: ViTConfig, hidden: int) -> TimmArguments:
     """Arguments that both modules call by the same name."""
     return {
@@ -145,6 +160,7 @@ def _fits_vit(
     probe = config.probe_heads == config.heads and config.probe_mlp_width == config.mlp_width
     tokens = not config.token_norm or config.norm_eps == 1e-6 or gated
     fits = norms and probe and tokens and not (config.mlp_norm and parallel)
+    fits = fits and not config.relative_bias
     return config.rotary == "none" and fits and decisive == (gated, parallel, distilled, post)
 
 
@@ -156,12 +172,15 @@ def _fits_eva(config: ViTConfig) -> bool:
     activation = "GELU" if config.mlp == "plain" else "SiLU"
     pooled = config.pool != "attention" or config.mlp == "plain"  # its pool has GELU
     other = config.parallel or config.distillation_head or config.post_norm or config.token_norm
+    other = other or config.relative_bias
     return config.activation == activation and pooled and not other
 
 
 def _choose_eva_layout(config: ViTConfig) -> Layout:
     """By what the tensor names depend on: LayerScale, a position table, separate query and value biases, split gate."""
     split, qv_biases = config.mlp == "gated", config.qkv_bias and not config.key_bias
+    if config.layer_scale is None and not qv_biases and config.rotary == "mixed":
+        return timm_eva_naflex.EVA_MIXED_SPLIT if split else timm_eva_naflex.EVA_MIXED
     if config.layer_scale is None and not qv_biases:
         return timm.TIMM_SPLIT if split else timm.TIMM_PLAIN
     if config.layer_scale is None:
@@ -191,6 +210,7 @@ _PARALLEL = (
     lambda config: timm.TIMM_PARALLEL if config.qkv_bias else timm.TIMM_PARALLEL_WITHOUT_BIAS,
 )
 _EVA = (_fits_eva, make_eva_arguments, _choose_eva_layout)
+_BEIT = (lambda config: config.relative_bias, make_beit_arguments, lambda config: timm_beit.BEIT)
 # fmt: off
 TIMM_ARCHITECTURES = (
     TimmArchitecture("vit_base_patch16_224",            "LayerNorm", 1e-6, None,        *_PLAIN),
@@ -208,9 +228,11 @@ TIMM_ARCHITECTURES = (
     TimmArchitecture("vit_base_patch16_xp_224",         "RMSNorm",   1e-6, None,        *_PARALLEL),
     TimmArchitecture("vit_small_patch16_dinov3",        "LayerNorm", 1e-5, None,        *_EVA),
     TimmArchitecture("vit_base_patch16_rope_224",       "LayerNorm", 1e-6, None,        *_EVA),
+    TimmArchitecture("beit_base_patch16_224",           "LayerNorm", 1e-6, None,        *_BEIT),
 )
 # fmt: on
-"""The first that fits is taken; `Eva` comes last, for what it alone has: rotary positions, norms around the pooling."""
+"""The first that fits is taken; `Eva` and `Beit` come last, for what they alone have: rotary positions, norms around
+the pooling, relative biases."""
 
 
 # -- The folder: config.json and model.safetensors
@@ -264,7 +286,7 @@ def make_timm_config(
         "pretrained_cfg": {
             "custom_load": False,
             "input_size": [config.channels, *config.image_size],
-            "fixed_input_size": not arguments["dynamic_img_size"],
+            "fixed_input_size": not arguments.get("dynamic_img_size"),
             "interpolation": spec.interpolation,
             "crop_pct": convert_crop_fraction(spec),
             "crop_mode": CROP_MODES[spec.fit],
