@@ -41,6 +41,7 @@ from .services import (
     train_progress,
 )
 from .services.deciding import DecisionComparison, DecisionRequest
+from .services.evaluation_report import choose_evaluation_folder, write_evaluation
 from .services.explanation import Explanation
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
@@ -180,6 +181,7 @@ class Run:
         split: str | None = None,
         skip_bad: bool = False,
         settings: Mapping[str, object] | None = None,
+        out: str | Path | None = None,
     ) -> TaskMetrics:
         """Metrics with confidence intervals on the held-out images, or on another source of the same classes.
 
@@ -190,11 +192,18 @@ class Run:
             split: train, val, test or all; None takes test, or val without a test split.
             skip_bad: leave out images that cannot be read.
             settings: how `source` is read, such as {"data.targets": "finding"}; fields of [data] in a plan.
+            out: a folder for predictions, results.csv and report.html with the wrong images, as the command keeps them.
 
         Raises:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
+            UsageError: `out` holds something else.
         """
-        return self._evaluate_predictions(source, split, skip_bad, settings)[1].metrics
+        named = str(source) if isinstance(source, str | Path) else ""
+        folder = None if out is None else choose_evaluation_folder(str(self.path), named, Path(out))
+        labelled, measured = self._evaluate_predictions(source, split, skip_bad, settings)
+        if folder is not None:
+            write_evaluation(folder, str(self.path), named or measured.source, self.predictor, labelled, measured)
+        return measured.metrics
 
     @isolate
     def decide(

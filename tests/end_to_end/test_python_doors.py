@@ -45,8 +45,17 @@ def test_figures_slices_and_shortcuts_are_those_of_the_command_line(vitrail, run
         assert [one.n for one in run.slices(source=beds).columns[0].slices] == [6, 4]
         assert run.shortcuts(beds).to_json() == both["shortcuts"]
     assert both["copies"]["train"] == 6
-    with pytest.raises(UsageError, match="no further column 'ward'"):
+    with pytest.warns(UserWarning, match="has learnt"), pytest.raises(UsageError, match="no further column 'ward'"):
         run.slices("ward", beds)
+
+
+def test_an_evaluation_from_a_program_leaves_a_page_where_it_is_asked_for(run_folder, flowers, tmp_path):
+    with pytest.warns(UserWarning, match="has learnt from"):
+        figures = package.open(run_folder).evaluate(flowers, out=tmp_path / "kept")
+    assert {path.name for path in (tmp_path / "kept").iterdir()} >= {"report.html", "results.csv", "predictions"}
+    assert json.loads((tmp_path / "kept" / "metrics-all.json").read_text()) == figures.to_json()
+    with pytest.raises(UsageError, match="kept exists already and is kept"):
+        package.open(run_folder).evaluate(run_folder, out=tmp_path / "kept")
 
 
 def test_settings_say_how_another_source_is_read(run_folder, beds):

@@ -377,16 +377,15 @@ def note_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
     seen = find_seen_images(run, labelled)
     if seen is None:
         return labelled
-    said = seen.describe(str(run))
-    noted = _add_note(labelled, f"{said} Pictures that it has held out: vitrail evaluate {run}") if said else labelled
-    return replace(noted, seen=seen)
+    counted, own = seen.describe(str(run)), f"Pictures that it has held out: vitrail evaluate {run}"
+    return replace(_add_note(labelled, f"{counted} {own}") if counted else labelled, seen=seen)
 
 
 def describe_seen_files(model: str, paths: Sequence[str]) -> tuple[str, ...]:
     """A sentence about files that a run has seen in its training, by their contents; none if there are none."""
     hashed = read_seen_images(find_run(Path(model)))
-    said = "" if hashed is None else find_copies(hashed, map(Path, paths), paths).describe(model)
-    return (said,) if said else ()
+    counted = "" if hashed is None else find_copies(hashed, map(Path, paths), paths).describe(model)
+    return (counted,) if counted else ()
 
 
 def _add_note(labelled: LabelledImages, text: str) -> LabelledImages:

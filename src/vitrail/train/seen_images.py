@@ -72,10 +72,10 @@ class SeenCopies:
             return ""
         learnt = f"{run} has learnt from {train:,} of these {n:,} pictures with their answers"
         fitted = f"{val:,} of these {n:,} pictures served {run} for validation, on which it was calibrated"
-        said = " and ".join([learnt] * bool(train) + [fitted] * bool(val))
+        counted = " and ".join([learnt] * bool(train) + [fitted] * bool(val))
         such_as = f" (the same contents, such as {', '.join(self.examples)})" if self.examples else ""
         missed = f" Of {self.num_missing:,} pictures of the run it is not known." if self.num_missing else ""
-        return f"{said}, so the figures are too good{such_as}.{missed}"
+        return f"{counted}, so the figures are too good{such_as}.{missed}"
 
 
 def find_copies(seen: SeenImages, images: Iterable[ImageInput], names: Sequence[str]) -> SeenCopies:

@@ -126,9 +126,9 @@ def _open_image_folder(folder: Path) -> Source:
     notes = [f"Left out of {folder}: {files}" for files in [skipped.describe_files()] if files]
     notes += [links for links in [skipped.describe_linked_folders()] if links]
     if not names:
-        said = "".join(f" {note}" for note in notes)
+        why = "".join(f" {note}" for note in notes)
         raise DataError(
-            f"There are no pictures in {folder} or its folders.{said} Leave --pretrain.extra_images out, or name "
+            f"There are no pictures in {folder} or its folders.{why} Leave --pretrain.extra_images out, or name "
             "others."
         )
     return Source(
