@@ -40,8 +40,9 @@ def hash_content(image: ImageInput) -> int:
     digest = hashlib.blake2b(digest_size=8)
     if isinstance(content, np.ndarray):
         digest.update(f"{content.dtype} {content.shape} ".encode())
-        content = np.ascontiguousarray(content)
-    digest.update(content)
+        digest.update(np.ascontiguousarray(content).data)
+    else:
+        digest.update(content)
     return int.from_bytes(digest.digest(), "little") or 1
 
 

@@ -48,5 +48,5 @@ def describe_folder_targets(predictions: TaskPredictions, model: str) -> tuple[s
     known = predictions.targets != UNKNOWN_CLASS
     right = int((predictions.indices == predictions.targets)[known].sum())
     pictures = f"{int(known.sum()):,} of {format_count(len(predictions), 'picture')}"
-    where = f"The target of {pictures} is known from folders with the name of a class; the answer is right for {right:,}."
+    where = f"The target of {pictures} is known from folders with the name of a class; {right:,} are right."
     return (f"{where} With intervals, and with the wrong ones shown: vitrail evaluate {model} SOURCE",)

@@ -82,7 +82,8 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
     done = 0 if newest is None else int(checkpoint.read_checkpoint_facts(newest)["step"])
     recipe = plan.recipe
     origin = f"by --extend after step {done:,} ({extension})"
-    if origin in reasons.get("recipe.steps", "") and not run.is_finished():
+    has_ended = (run.path / REPORT_FILES[0]).is_file() and not run.extension_file.is_file()
+    if origin in reasons.get("recipe.steps", "") and not has_ended:
         return (
             f"Extended {origin} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in "
             "all. For yet more, extend it again when a later step is saved."
@@ -208,7 +209,8 @@ def reopen_run_as_json(
         DamagedFileError: there are checkpoints and none is complete.
     """
     notes = []
-    if lost := run.lost_results():
+    lost = [] if run.extension_file.is_file() else run.lost_results()
+    if lost:
         notes.append(f"{run.path} has its report and lacks {', '.join(lost)}: what is missing is made again.")
     with Lock(run.path) as lock:
         atomic.remove_leftovers(run.path, before=lock.since)

@@ -57,7 +57,7 @@ def test_targets_that_are_known_and_other_tasks_stay_as_they_are():
 def test_what_is_known_is_said_with_the_way_to_measure_it():
     predictions = add_folder_targets(table("set/cat/1.png", "set/caf\u00e9/1.png", "set/x.png"), [Path("set")])
     (note,) = describe_folder_targets(predictions, "RUN")
-    assert note.startswith("The target of 2 of 3 pictures is known from folders with the name of a class; the answer is")
+    assert note.startswith("The target of 2 of 3 pictures is known from folders with the name of a class; ")
     assert note.endswith("vitrail evaluate RUN SOURCE")
     assert describe_folder_targets(table("x.png"), "RUN") == ()
     assert predictions.csv_bytes().decode().splitlines()[1].startswith("set/cat/1.png,set/cat/1.png,,cat,cat,")

@@ -128,8 +128,7 @@ def _open_image_folder(folder: Path) -> Source:
     if not names:
         why = "".join(f" {note}" for note in notes)
         raise DataError(
-            f"There are no pictures in {folder} or its folders.{why} Leave --pretrain.extra_images out, or name "
-            "others."
+            f"There are no pictures in {folder} or its folders.{why} Leave --pretrain.extra_images out, or name others."
         )
     return Source(
         name=folder.resolve().name,
