@@ -26,6 +26,7 @@ from .evaluate.task_metrics import TaskMetrics
 from .export.quantize import ExportPrecision
 from .files.hub import PUSH_PREFIX
 from .predict.embedder import Embedder, Embeddings
+from .predict.folder_targets import add_folder_targets, list_named_folders
 from .predict.predictor import Predictor
 from .runtime import parse_precision
 from .services import (
@@ -40,6 +41,7 @@ from .services import (
     train_progress,
 )
 from .services.deciding import DecisionComparison, DecisionRequest
+from .services.evaluation_report import choose_evaluation_folder, write_evaluation
 from .services.explanation import Explanation
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
@@ -153,7 +155,8 @@ class Run:
 
         Args:
             images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow images; an array
-                [n, H, W, C]; or one folder, which is searched to the bottom, in natural order.
+                [n, H, W, C]; or one folder, which is searched to the bottom, in natural order: folders in it with the
+                name of a class give `.targets`.
             skip_bad: leave out images that cannot be read, and name them in `.skipped`.
             sets: add conformal prediction sets, or intervals of numbers, with coverage 1 - `decisions.conformal_alpha`.
             task: the run's task, "classification", "multilabel" or "regression": type checkers then know which of the
@@ -167,6 +170,8 @@ class Run:
         if task is not None and parse_task(task) != self.predictor.task:
             raise UsageError(f"{self.path} predicts task={self.predictor.task!r}. Got task={task!r}.")
         predictions = self.predictor.predict(parsed, skip_bad=skip_bad)
+        if isinstance(images, str | Path):
+            predictions = add_folder_targets(predictions, list_named_folders([images]))
         return add_prediction_sets(predictions, self.predictor.decisions) if sets else predictions
 
     @isolate
@@ -176,6 +181,7 @@ class Run:
         split: str | None = None,
         skip_bad: bool = False,
         settings: Mapping[str, object] | None = None,
+        out: str | Path | None = None,
     ) -> TaskMetrics:
         """Metrics with confidence intervals on the held-out images, or on another source of the same classes.
 
@@ -186,11 +192,18 @@ class Run:
             split: train, val, test or all; None takes test, or val without a test split.
             skip_bad: leave out images that cannot be read.
             settings: how `source` is read, such as {"data.targets": "finding"}; fields of [data] in a plan.
+            out: a folder for predictions, results.csv and report.html with the wrong images, as the command keeps them.
 
         Raises:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
+            UsageError: `out` holds something else.
         """
-        return self._evaluate_predictions(source, split, skip_bad, settings)[1].metrics
+        named = str(source) if isinstance(source, str | Path) else ""
+        folder = None if out is None else choose_evaluation_folder(str(self.path), named, Path(out))
+        labelled, measured = self._evaluate_predictions(source, split, skip_bad, settings)
+        if folder is not None:
+            write_evaluation(folder, str(self.path), named or measured.source, self.predictor, labelled, measured)
+        return measured.metrics
 
     @isolate
     def decide(
@@ -472,7 +485,10 @@ class Run:
         given = [each for each in (source, val, test) if each is not None]
         data = self.plan.data
         if given and data.source != MEMORY:
-            raise UsageError(f"The run {self.path} reads {data.source} again; no source can be given to it.")
+            raise UsageError(
+                f"The run {self.path} reads {data.source} again; no source can be given to it. If its pictures were "
+                f"moved: vitrail train --resume {self.path} --data.source NEW"
+            )
         begun = {"source": True, "val": data.val_source == MEMORY, "test": data.test_source == MEMORY}
         names = {"source": source, "val": val, "test": test}
         if given and (wrong := [name for name in names if (names[name] is not None) != begun[name]]):

@@ -39,12 +39,23 @@ def test_figures_slices_and_shortcuts_are_those_of_the_command_line(vitrail, run
     assert run.evaluate().to_json() == held["metrics"]
     asked = ("evaluate", run_folder, beds, "--by", "bed", "--shortcuts")
     both = told(vitrail, *asked)
-    assert run.evaluate(beds).to_json() == both["metrics"]
-    assert run.slices("bed", beds).to_json() == both["slices"]
-    assert [one.n for one in run.slices(source=beds).columns[0].slices] == [6, 4]
-    assert run.shortcuts(beds).to_json() == both["shortcuts"]
-    with pytest.raises(UsageError, match="no further column 'ward'"):
+    with pytest.warns(UserWarning, match="has learnt from 6 of these 10"):  # the same pictures, by another table
+        assert run.evaluate(beds).to_json() == both["metrics"]
+        assert run.slices("bed", beds).to_json() == both["slices"]
+        assert [one.n for one in run.slices(source=beds).columns[0].slices] == [6, 4]
+        assert run.shortcuts(beds).to_json() == both["shortcuts"]
+    assert both["copies"]["train"] == 6
+    with pytest.warns(UserWarning, match="has learnt"), pytest.raises(UsageError, match="no further column 'ward'"):
         run.slices("ward", beds)
+
+
+def test_an_evaluation_from_a_program_leaves_a_page_where_it_is_asked_for(run_folder, flowers, tmp_path):
+    with pytest.warns(UserWarning, match="has learnt from"):
+        figures = package.open(run_folder).evaluate(flowers, out=tmp_path / "kept")
+    assert {path.name for path in (tmp_path / "kept").iterdir()} >= {"report.html", "results.csv", "predictions"}
+    assert json.loads((tmp_path / "kept" / "metrics-all.json").read_text()) == figures.to_json()
+    with pytest.raises(UsageError, match="kept exists already and is kept"):
+        package.open(run_folder).evaluate(run_folder, out=tmp_path / "kept")
 
 
 def test_settings_say_how_another_source_is_read(run_folder, beds):

@@ -260,3 +260,69 @@ def test_H1_a_second_run_on_the_same_folder_stops_and_says_who_has_it(vitrail, s
     (stopped / ".lock").write_text(json.dumps(holder | {"pid": 999_999_999, "started": "1"}))
     assert vitrail("train", "--resume", stopped).code == 0, "a dead process holds nothing"
     assert not (stopped / ".lock").exists()
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("lost", ["model", "predictions", "results.csv", "report.json"])
+def test_what_was_deleted_of_a_finished_run_is_made_again_from_its_checkpoint(vitrail, whole, tmp_path, lost):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    shutil.rmtree(run / lost) if (run / lost).is_dir() else (run / lost).unlink()
+    if lost == "model":
+        answer = vitrail("predict", run, run / "report.html")
+        assert answer.code == 2
+        assert f"has no model any more. Have it written again with: vitrail train --resume {run}" in answer.err
+    answer = vitrail("train", "--resume", run)
+    assert answer.code == 0 and f"{run} has its report and lacks {lost}" in answer.err
+    assert differences(run, whole) == []
+    assert "is complete already" in vitrail("train", "--resume", run).err
+
+
+@pytest.mark.wide
+def test_a_damaged_model_of_a_run_can_be_written_again(vitrail, whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / "model" / "model.safetensors").write_bytes(b"nothing")
+    answer = vitrail("predict", run, run / "report.html")
+    again = f"Or delete {run / 'model'}, and have it written again with: vitrail train --resume {run}"
+    assert answer.code == 4 and again in answer.err
+
+
+def test_pictures_that_were_moved_and_renamed_are_given_their_new_place_once(vitrail, whole, pictures, tmp_path):
+    run, moved = tmp_path / "run", tmp_path / "elsewhere" / "other.npz"
+    shutil.copytree(whole, run)
+    moved.parent.mkdir()
+    pictures.rename(moved)
+    try:
+        answer = vitrail("evaluate", run)
+        advice = f"give their new place once: vitrail train --resume {run} --data.source NEW"
+        assert answer.code == 3 and advice in answer.err
+        answer = vitrail("train", "--resume", run, "--data.source", moved)
+        assert answer.code == 0 and answer.err.splitlines() == [
+            f"{run} reads its pictures from {moved} now; they are the same.",
+            f"{run} is complete already; its report is {run / 'report.html'}.",
+        ]
+        answer = vitrail("evaluate", run)
+        assert answer.code == 0 and "has changed" not in answer.err
+        shutil.copytree(run, tmp_path / "stopped")
+        shutil.rmtree(tmp_path / "stopped" / "model")
+        answer = vitrail("train", "--resume", tmp_path / "stopped")
+        assert answer.code == 0 and "The results stay the same bit for bit" in answer.err
+        assert "no longer bit for bit" not in answer.err
+    finally:
+        moved.rename(pictures)
+
+
+@pytest.mark.wide
+def test_other_pictures_are_no_new_place(vitrail, whole, tmp_path):
+    import numpy as np
+
+    with np.load(RunFolder(whole).read_plan().data.source) as arrays:
+        columns = {name: arrays[name].copy() for name in arrays.files}
+    images = next(name for name, column in columns.items() if column.ndim > 1)
+    columns[images] = 255 - columns[images]
+    np.savez(tmp_path / "others.npz", **columns)
+    before = (whole / "plan.toml").read_bytes()
+    answer = vitrail("train", "--resume", whole, "--data.source", tmp_path / "others.npz")
+    assert answer.code == 3 and f"others.npz does not hold the pictures of {whole}" in answer.err
+    assert (whole / "plan.toml").read_bytes() == before

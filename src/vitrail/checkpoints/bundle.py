@@ -360,7 +360,7 @@ def find_bundle(path: Path) -> Path | None:
     """The bundle of a folder: the folder itself, or the `model/` of a run folder; None if there is none.
 
     Raises:
-        UsageError: an unfinished run; the message gives the command that finishes it.
+        UsageError: a run without one; the message gives the command that finishes it or writes the model again.
     """
     if not path.is_dir():
         return None
@@ -369,5 +369,7 @@ def find_bundle(path: Path) -> Path | None:
             return folder
     if (path / "plan.toml").is_file():
         again = f"vitrail train --resume {shlex.quote(str(path))}"
-        raise UsageError(f"The run {path} has no model yet. Finish it with: {again}")
+        done = (path / "report.html").is_file()
+        state = "no model any more. Have it written again" if done else "no model yet. Finish it"
+        raise UsageError(f"The run {path} has {state} with: {again}")
     return None

@@ -35,12 +35,15 @@ class DataSettings:
     """Column of a manifest that says train, val or test, found if empty; COLUMN:0=train,1=test says what its words
     mean, and none ignores such columns."""
     group: str = ""
-    """Column whose equal values (one patient, one module, one place) never cross from one split to another."""
+    """Column whose equal values (one patient, one module, one place) never cross from one split to another; of class
+    folders: folder, the folders of a picture beside that of its class."""
     decimal: Literal["auto", "point", "comma"] = "auto"
     """Decimal mark of the numbers in a column; auto infers it from the whole column, and asks where that is not clear.
     """
     uncertain: Literal["stop", "ignore", "zero", "one"] = "stop"
     """What a label of -1 or "uncertain" means: stop and ask, unknown, absent, or present."""
+    class_level: int = 1
+    """Which folder names the class, counted from the source or its train/, val/, test/: 2 reads SITE/CLASS/picture."""
     keep_empty: bool = False
     """Keep class folders without pictures as classes."""
     allow_outside_root: bool = False
@@ -66,6 +69,8 @@ class DataSettings:
     def __post_init__(self) -> None:
         if self.folds in (1,) or self.folds < 0:
             raise UsageError(f"data.folds must be 0, or at least 2. Got {self.folds}.")
+        if self.class_level < 1:
+            raise UsageError(f"data.class_level must be at least 1, the first folder. Got {self.class_level}.")
         if not 0 <= self.fold < max(1, self.folds):
             raise UsageError(f"data.fold must lie in 0..{max(1, self.folds) - 1}. Got {self.fold}.")
         if self.folds and self.val_source:
@@ -110,7 +115,7 @@ COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain", "
 SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {
     "built-in set":   frozenset(),
     "usual set":      frozenset({"data_root"}),
-    "class folders":  frozenset({"keep_empty", "allow_outside_root"}),
+    "class folders":  frozenset({"class_level", "group", "keep_empty", "allow_outside_root"}),
     "manifest":       COLUMN_SETTINGS | {"data_root", "allow_outside_root"},
     "chest-xray14":   frozenset({"targets", "group", "allow_outside_root"}),
     "archive":        frozenset({"path", "targets", "group", "uncertain", "decimal"}),
@@ -132,6 +137,7 @@ SETTING_MEANINGS = {  # the purpose of a setting, and what a source lacks that d
     "group":      ("names a column", "has no columns"),
     "decimal":    ("says how numbers are written", "has no numbers written as text"),
     "uncertain":  ("says what a label of -1 means in manifests, arrays and other tables", "has no such labels"),
+    "class_level": ("says which folder names the class", "has no folders"),
     "keep_empty": ("keeps class folders without pictures", "has no folders"),
     "allow_outside_root": (
         "lets manifests and links in class folders lead out of their folder", "names no files that could",

@@ -125,9 +125,10 @@ class Source:
         return len(self.images)
 
     def fingerprint(self) -> str:
-        """SHA-256 over names, targets, groups and splits, and over the pixels of arrays or the sizes of files.
+        """SHA-256 over ids, targets, groups and splits, and over the pixels of arrays or the sizes of files.
 
-        The bytes of image files are not read, so that a million files take seconds.
+        The bytes of image files are not read, so that a million files take seconds. The source's own name is no part of
+        it: a folder that was moved or renamed holds the same data.
         """
         digest = hashlib.sha256()
         for part in self._fingerprint_parts():
@@ -136,7 +137,7 @@ class Source:
         return digest.hexdigest()
 
     def _fingerprint_parts(self) -> Iterator[bytes]:
-        for text in (self.name, self.task, *self.classes, *self.ids):
+        for text in (self.task, *self.classes, *self.ids):
             yield text.encode("utf-8", "surrogateescape")
         yield np.ascontiguousarray(self.targets).tobytes()
         if self.groups is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,14 +74,24 @@ def iter_results(metrics: TaskMetrics) -> Iterator[MetricRow]:
             yield from _iter_rows(one, metrics.split, one["name"])
 
 
-def write_results_csv(path: Path, metrics: Iterable[TaskMetrics]) -> None:
+COPIES_ROW = "copies_of_training"
+"""Name of the row with the number of evaluated images that the model was trained on; absent where none is known."""
+
+
+def write_results_csv(path: Path, metrics: Sequence[TaskMetrics], copies: Mapping[str, int] | None = None) -> None:
     """Write results.csv atomically.
+
+    Args:
+        copies: for a split, how many of its images are copies of training images.
 
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    rows = []
-    for row in (row for each in metrics for row in iter_results(each)):
+    rows, counted = [], [row for each in metrics for row in iter_results(each)]
+    for each in metrics:
+        if count := (copies or {}).get(each.split):
+            counted.append(MetricRow(each.split, "", COPIES_ROW, count, None, None, each.n))
+    for row in counted:
         numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
         rows.append([escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)])
     atomic.write_bytes(path, "".join(format_csv_lines([RESULTS_HEADER, *rows])).encode("utf-8", "surrogateescape"))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import glob
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..data.decoding.decoded_image import IMAGE_EXTENSIONS, describe_unread_pictures
-from ..data.sources.class_folders import SYSTEM_FILES
-from ..errors import DataError
+from ..data.decoding.decoded_image import IMAGE_EXTENSIONS
+from ..data.sources.image_files import SkippedFiles, find_images
+from ..errors import DataError, escape_unprintable
 
 
 def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
@@ -37,22 +36,22 @@ def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
 
 
 def list_folder_images(path: Path) -> list[Path]:
-    """The images of a folder, searched to the bottom, in natural order; other kinds are counted on standard error.
+    """The images of a folder as `find_images` finds them; what is left out is counted on standard error.
 
     Raises:
-        DataError: the folder has none.
+        DataError: the folder has none, or a folder in it cannot be listed.
     """
-    shown = (each for each in path.rglob("*") if not _is_hidden(each.relative_to(path)))
-    files = [each for each in shown if each.is_file()]
-    images = _sort_naturally(file for file in files if file.suffix.lower() in IMAGE_EXTENSIONS)
-    unread = describe_unread_pictures(Counter(file.suffix.lower() for file in files))
+    skipped = SkippedFiles(path)
+    images = [path / name for name in find_images(path, skipped)]
     if not images:
         raise DataError(
             f"The folder {path} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds "
-            f"{unread or 'none.'}"
+            f"{skipped.describe_unread() or skipped.describe_files() or 'none.'}"
         )
-    if unread:
-        sys.stderr.write(f"Left out of {path}: {unread}\n")
+    files = skipped.describe_files()
+    for text in (files and f"Left out of {path}: {files}", skipped.describe_linked_folders()):
+        if text:
+            sys.stderr.write(escape_unprintable(f"{text}\n"))
     return images
 
 
@@ -79,11 +78,6 @@ def _expand_argument(argument: str) -> list[Path]:
             raise DataError(f"The pattern {argument} must match at least one file. It matches none.")
         return images
     raise DataError(f"There is no picture, folder, pattern or @list at {argument}. Check the path.")
-
-
-def _is_hidden(path: Path) -> bool:
-    """Whether a file, or a folder above it, is hidden or a system's."""
-    return any(part.startswith(".") or part in SYSTEM_FILES for part in path.parts)
 
 
 def _parse_path_list(text: str, folder: Path, where: str) -> list[Path]:

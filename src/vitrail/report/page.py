@@ -7,6 +7,7 @@ or `inspection.html.j2`, with the context from `audience`.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +63,8 @@ def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Pa
     stored = folder / "predictions" / f"{facts.held_out_split}.csv"
     if not stored.exists():
         raise UsageError(
-            f"The report speaks of the {facts.held_out_split} split and needs {stored}. There is no such file."
+            f"The report speaks of the {facts.held_out_split} split and needs {stored}. There is no such file; to have "
+            f"it written again: vitrail train --resume {shlex.quote(str(folder))}"
         )
     path = folder / REPORT_FILE
     text = render_report(facts, read_predictions_csv(stored, facts.task), folder, request)

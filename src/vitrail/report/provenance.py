@@ -9,7 +9,7 @@ import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, Shaped
@@ -53,6 +53,8 @@ class FactEntry:
 class ReportFacts:
     """The content of `report.html` that is not in the predictions or in metrics.jsonl."""
 
+    kind: Literal["training", "evaluation"] = "training"
+    """Whether the page is of a training, or of its model on other images."""
     title: str
     """Headline of the page."""
     source: str

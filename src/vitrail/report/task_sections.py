@@ -113,7 +113,7 @@ def regression_context(predictions: RegressionPredictions, images: Thumbnails) -
         return float(predictions.targets[row][predictions.known_mask[row]][0])
 
     captioned = {
-        row: _caption_image(image, predictions, row, _column_lines(predictions, row)) for row, image in images.items()
+        row: _caption_image(image, predictions, row, column_lines(predictions, row)) for row, image in images.items()
     }
     rows = list(images)
     worst = len(rows) - len(rows) // 2  # `select_regression_images` gives equally many of both
@@ -144,7 +144,7 @@ def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
     return charts.draw_line_chart(lines, f"true {name}", "{:.6g}".format, span, span, f"Answered {name} by true {name}")
 
 
-def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
+def column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
     """A caption line per known column."""
     assert predictions.targets is not None
     several = len(predictions.columns) > 1
@@ -169,7 +169,7 @@ def multilabel_context(
 ) -> dict[str, Any]:
     """Context of `multilabel.html.j2`, beyond that of every page."""
     captioned = [
-        (row, _caption_image(image, predictions, row, _label_lines(predictions, row))) for row, image in images.items()
+        (row, _caption_image(image, predictions, row, label_lines(predictions, row))) for row, image in images.items()
     ]
     wrong = np.asarray(wrong_label_mask(predictions).any(1))
     ranked = [
@@ -187,7 +187,7 @@ def multilabel_context(
     }
 
 
-def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionLine, ...]:
+def label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionLine, ...]:
     """Caption lines of the wrong labels of an image, or else of its true and its unknown labels."""
     assert predictions.targets is not None
     targets, chances = predictions.targets[row], predictions.probabilities[row]

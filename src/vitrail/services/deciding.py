@@ -239,8 +239,12 @@ def open_stored_run(path: Path) -> StoredRun:
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
     if not files[VALIDATION].is_file():
         raise DataError(
-            f"Rules are fitted to validation predictions, and {files[VALIDATION]} is not there. Train with validation "
-            "pictures: --data.val_fraction 0.15."
+            f"Rules are fitted to validation predictions, and {files[VALIDATION]} is not there. "
+            + (
+                f"To have it written again: vitrail train --resume {path}"
+                if files[VALIDATION].relative_to(path).as_posix() in run.lost_results()
+                else "Train with validation pictures: --data.val_fraction 0.15."
+            )
         )
     tables = {name: read_predictions_csv(file, task) for name, file in files.items() if file.is_file()}
     for name, table in tables.items():

@@ -16,6 +16,7 @@ from .. import config
 from ..config.python_spelling import to_python
 from ..data import split_files
 from ..data.checks import findings
+from ..data.labels.codes import take_rows
 from ..data.open import open_source
 from ..data.settings import DataSettings
 from ..data.source import MANIFEST_EXTENSIONS, SPLITS, ImageInput, Source, Task
@@ -33,11 +34,13 @@ from ..train import cross_validation, dataset
 from ..train.cross_validation import OUT_OF_FOLD
 from ..train.dataset import class_indices, open_dataset
 from ..train.plan import Plan
-from ..train.run_folder import RunFolder
+from ..train.run_folder import RunFolder, find_run
+from ..train.seen_images import HASHED_SPLITS, SeenCopies, SeenImages, find_copies, read_seen_images
 from .train_arguments import check_plan_fields
 
 SOURCE_FIELDS = (
-    "task", "path", "targets", "split", "decimal", "uncertain", "keep_empty", "allow_outside_root", "exclude",
+    "task", "path", "targets", "split", "decimal", "uncertain", "class_level", "keep_empty", "allow_outside_root",
+    "exclude",
 )  # fmt: skip
 """Fields of [data] that apply to another source; the others concern splits or the model."""
 ALL_IMAGES = "all"
@@ -52,6 +55,8 @@ class EvaluationResult:
     metrics: TaskMetrics
     predictions: TaskPredictions
     source: str
+    seen: SeenCopies | None = None
+    """As in `LabelledImages`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class LabelledImages:
     split: str
     notes: tuple[str, ...] = ()
     """Notes for the user, such as changes of the data since the training."""
+    seen: SeenCopies | None = None
+    """Which of them the model has seen in its training; None where that was not asked or is unknown."""
 
     @property
     def images(self) -> Sequence[ImageInput]:
@@ -81,7 +88,7 @@ def evaluate_model(
     predictions = predict_labelled(predictor, labelled, skip_bad, progress)
     groups = get_prediction_groups(labelled, predictions)
     metrics = compute_metrics(predictions, predictor.scaling, groups, predictor.decisions.ordered)
-    return EvaluationResult(metrics, predictions, labelled.source.name)
+    return EvaluationResult(metrics, predictions, labelled.source.name, labelled.seen)
 
 
 def predict_labelled(
@@ -129,6 +136,7 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
         raise DataError(
             f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
             f"{', ...' if len(classes) > 10 else ''}; rename the source's or leave them out."
+            f"{''.join(f' {note}' for note in source.notes)}"
         )
     return np.array([classes.index(name) for name in source.classes], np.int64)
 
@@ -215,6 +223,7 @@ def load_other_source(source: object, split: str | None, settings: DataSettings)
     """
     opened = open_source(source, settings)
     labelled = _select_split(opened, opened.splits, split or ("test" if "test" in opened.splits else ALL_IMAGES))
+    labelled = replace(labelled, notes=opened.notes)
     if not settings.exclude:
         return labelled
     excluded = findings.read_exclude_list(Path(settings.exclude).expanduser(), opened)
@@ -244,7 +253,7 @@ def build_source_settings(
         )
     named = str(source) if isinstance(source, str | Path) else ""
     settings = DataSettings(source=named, data_root=str(data_root or ""), task=task)
-    folder = RunFolder(cross_validation.first_run_folder(Path(model)))
+    folder = RunFolder(find_run(cross_validation.first_run_folder(Path(model))))
     if folder.plan_file.is_file():
         own = folder.read_plan().data
         are_manifests = all(Path(name).suffix.lower() in MANIFEST_EXTENSIONS for name in (named, own.source))
@@ -312,22 +321,46 @@ def compare_models(
     return ModelComparison(one, other, replace(comparison, notes=labelled.notes))
 
 
-def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """Drop a run's training and validation images, if its data is the same.
+def find_seen_images(model: Path, labelled: LabelledImages) -> SeenCopies | None:
+    """Which of the images a run, or the folds in a folder, has seen in its training; None where that is unknown.
 
-    For a model that is no run folder, or that was trained on other data, a note says that this is unknown.
+    They are compared by their contents, and by their names where the run has not hashed all of its images and the
+    source is the same.
+    """
+    runs = [RunFolder(path) for path in cross_validation.fold_folders(model)] or [RunFolder(find_run(model))]
+    hashed = [seen for one in runs if (seen := read_seen_images(one.path)) is not None]
+    is_hashed = len(hashed) == len(runs)
+    if is_hashed and not any(seen.num_missing for seen in hashed):
+        return _find_copies_of(hashed, labelled)
+    if all(one.splits_file.is_file() and dataset.is_same_data(one.data_file, labelled.source) for one in runs):
+        splits = [split_files.read_splits(one.splits_file, labelled.source)[0] for one in runs]
+        train, val = (
+            np.isin(labelled.rows, np.concatenate([each[split] for each in splits])) for split in HASHED_SPLITS
+        )
+        return SeenCopies(train=train, val=val)
+    return _find_copies_of(hashed, labelled) if is_hashed else None
+
+
+def _find_copies_of(hashed: Sequence[SeenImages], labelled: LabelledImages) -> SeenCopies:
+    names = take_rows(labelled.source.ids, labelled.rows)
+    return find_copies(SeenImages.join(hashed), labelled.images, names)
+
+
+def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
+    """Drop the images that are in a run's training and validation data, by their contents.
+
+    For a model of which that is not known, a note says so.
 
     Raises:
         DataError: the run was trained on all of them.
     """
-    folder = RunFolder(run)
-    if not folder.splits_file.is_file():
+    if not RunFolder(find_run(run)).splits_file.is_file():
         return _add_note(labelled, f"{run} does not say which pictures it has learnt from; it may have seen these.")
-    if not dataset.is_same_data(folder.data_file, labelled.source):
+    seen = find_seen_images(run, labelled)
+    if seen is None:
         note = f"{run} has learnt from other data; whether it has seen these pictures is not known."
         return _add_note(labelled, note)
-    splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
-    kept = np.setdiff1d(labelled.rows, np.concatenate([splits["train"], splits["val"]]))
+    kept = labelled.rows[~(seen.train | seen.val)]
     if not len(kept):
         raise DataError(
             f"{run} has learnt from all of these {len(labelled.rows):,} pictures, so it cannot be compared on them. "
@@ -340,19 +373,19 @@ def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
 
 
 def note_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """Add a note about how many of the images a run, or the folds in a folder, were trained on."""
-    runs = [RunFolder(path) for path in cross_validation.fold_folders(run)] or [RunFolder(run)]
-    if not all(one.splits_file.is_file() and dataset.is_same_data(one.data_file, labelled.source) for one in runs):
+    """Count the images that a run, or the folds in a folder, was trained or calibrated on, with a note about them."""
+    seen = find_seen_images(run, labelled)
+    if seen is None:
         return labelled
-    train_rows = [split_files.read_splits(one.splits_file, labelled.source)[0]["train"] for one in runs]
-    count = len(np.intersect1d(labelled.rows, np.concatenate(train_rows)))
-    if not count:
-        return labelled
-    return _add_note(
-        labelled,
-        f"{run} has learnt from {count:,} of these {len(labelled.rows):,} pictures with their answers, so the figures "
-        f"are too good. Those of the pictures that it has held out: vitrail evaluate {run}",
-    )
+    counted, own = seen.describe(str(run)), f"Pictures that it has held out: vitrail evaluate {run}"
+    return replace(_add_note(labelled, f"{counted} {own}") if counted else labelled, seen=seen)
+
+
+def describe_seen_files(model: str, paths: Sequence[str]) -> tuple[str, ...]:
+    """A sentence about files that a run has seen in its training, by their contents; none if there are none."""
+    hashed = read_seen_images(find_run(Path(model)))
+    counted = "" if hashed is None else find_copies(hashed, map(Path, paths), paths).describe(model)
+    return (counted,) if counted else ()
 
 
 def _add_note(labelled: LabelledImages, text: str) -> LabelledImages:

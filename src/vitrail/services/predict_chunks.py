@@ -29,6 +29,7 @@ from ..predict.chunks import (
     hash_file_stats,
     hash_paths,
 )
+from ..predict.folder_targets import add_folder_targets
 from ..predict.predictor import Predictor, hash_predictor
 from ..train.distributed.collectives import GroupInfo, group_from_env
 from . import progress
@@ -41,6 +42,8 @@ class ChunkedPredictRequest:
 
     model: str
     pictures: Sequence[Path]
+    folders: tuple[Path, ...] = ()
+    """Folders that were named, below which folders may be called as classes."""
     to: Path
     """The output file; chunks are in a folder beside it, with the suffix `.parts`."""
     chunk_size: int = DEFAULT_CHUNK_SIZE
@@ -144,7 +147,7 @@ def open_chunk_folder(
     predictor = open_request_predictor(request, device, num_processes)
     job = ChunkJob(
         model=hash_predictor(predictor),
-        pictures=hash_paths(request.pictures),
+        pictures=hash_paths([*request.pictures, *request.folders]),
         count=len(request.pictures),
         size=request.chunk_size,
         sets=request.sets,
@@ -171,7 +174,8 @@ def predict_chunk_batches(
     predictor: Predictor, images: Sequence[Path], request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
     """Predictions for a chunk's images, in the same batches as without chunks."""
-    for batch in predictor.predict_batches(images, request.skip_bad):
+    for predicted in predictor.predict_batches(images, request.skip_bad):
+        batch = add_folder_targets(predicted, request.folders)
         yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import cast
@@ -11,12 +12,13 @@ from .. import runtime
 from ..checkpoints.bundle import OWN_LAYOUTS, find_bundle, find_ensemble
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
-from ..errors import DataError, UsageError
+from ..errors import DamagedFileError, DataError, UsageError
 from ..evaluate.device_check import choose_checked_runtime
 from ..evaluate.inference import InferenceSettings
 from ..files.suggest import suggest_path
 from ..predict.image_paths import list_folder_images
 from ..predict.predictor import Predictor, PredictorMember
+from ..train.run_folder import RunFolder, find_run
 from .image_options import override_image_options
 from .open_model import ModelInfo, find_model, locate_model
 
@@ -108,7 +110,14 @@ def open_predictor(
     settings = choose_inference(device, precision, num_processes)
     folder = find_ensemble(place.path) or find_bundle(place.path)
     if folder is not None:
-        return Predictor.open(folder, settings.device, settings.precision)
+        try:
+            return Predictor.open(folder, settings.device, settings.precision)
+        except DamagedFileError as error:
+            run = RunFolder(find_run(folder))
+            if folder != run.bundle or not any(run.checkpoints.glob("step-*")):
+                raise
+            again = f"vitrail train --resume {shlex.quote(str(run.path))}"
+            raise DamagedFileError(f"{error} Or delete {folder}, and have it written again with: {again}") from error
     model_info = find_model(str(place.path))
     if not model_info.classes:
         raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,12 @@ def open_dataset(
         DataError: the source cannot be read, or its task, classes, targets or many images are not those of
             `previous_run`.
     """
-    source = open_source(_resolve_source(settings, source_object), settings)
+    try:
+        source = open_source(_resolve_source(settings, source_object), settings)
+    except DataError as error:
+        if previous_run is not None and (advice := _advise_on_moved_data(settings, previous_run)):
+            raise DataError(f"{error} {advice}") from error
+        raise
     _check_data_settings(source, settings)
     if previous_run is not None:
         # The check of the classes comes first, because missing images mean little under other classes.
@@ -223,6 +229,19 @@ def _resolve_source(settings: DataSettings, source_object: object | None) -> obj
     return settings.source
 
 
+def _advise_on_moved_data(settings: DataSettings, run: RunFolder) -> str:
+    """How to tell a run the new place of its images; empty where everything that its plan names is there."""
+    places = {name: vars(settings)[name] for name in ("source", "val_source", "test_source", "data_root")}
+    gone = [name for name, place in places.items() if Path(place).is_absolute() and not Path(place).exists()]
+    if not gone:
+        return ""
+    places_of_new = " ".join(f"--data.{name} NEW" for name in gone)
+    return (
+        f"The pictures of {run.path} were there when it began. If they were moved or renamed, give their new place "
+        f"once: vitrail train --resume {shlex.quote(str(run.path))} {places_of_new}"
+    )
+
+
 def _absolute_source(source: str) -> str:
     if source in BUILT_IN or source.startswith(HUB_PREFIX):
         return source
@@ -254,7 +273,10 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
     if source.task == "classification" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
-        raise DataError(f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.")
+        notes = "".join(f" {note}" for note in source.notes)
+        raise DataError(
+            f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.{notes}"
+        )
 
 
 def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:

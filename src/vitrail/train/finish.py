@@ -33,7 +33,7 @@ from ..files import atomic
 from ..formatting import format_count
 from ..model.vit import ViT, parameter_count
 from ..report import cards, image_selection, page, provenance, thumbnails
-from . import contamination, phases
+from . import contamination, phases, seen_images
 from . import held_out as held_out_module
 from .context import TrainContext
 from .dataset import Dataset
@@ -46,6 +46,7 @@ from .phase import PHASE_NAMES, sum_phase_images
 from .plan import Plan
 from .planning.planner import choose_attention_paths
 from .run_folder import RunFolder, describe_environment
+from .seen_images import SeenImages
 
 
 @dataclass(frozen=True)
@@ -100,24 +101,26 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
             f"follow with: vitrail train --resume {shlex.quote(str(run.path))}"
         ) from error
-    card = _model_card_section(plan, dataset, decided, evaluated, compared)
+    seen = seen_images.write_seen_images(run, dataset, totals.seconds)
+    copies, copy_notes = _find_held_out_copies(seen, dataset, list(predictions), totals.seconds)
+    card = "\n\n".join([_model_card_section(plan, dataset, decided, evaluated, compared), *copy_notes])
     write_bundle(context, train_state, decided, feature_stats, compared, card)
     yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(outputs["val"].rows)))
+    yield from map(Note, copy_notes)
     for split, table in predictions.items():
         write_predictions(run, table)
         if split not in [one.metrics.split for one in evaluated]:
             yield Note(f"Nothing is known of the {split} pictures, so they get predictions and no metrics.")
     for one in evaluated:
         atomic.write_json(run.path / f"metrics-{one.metrics.split}.json", one.metrics.to_json())
-    yield from _write_results(run, plan, [one.metrics for one in evaluated])
+    yield from _write_results(run, plan, [one.metrics for one in evaluated], copies)
     if not evaluated:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
     last = evaluated[-1]
-    _write_report(
-        context, reasons, train_state, evaluated, outputs[last.predictions.split].images, totals, decided, compared
-    )
+    images = outputs[last.predictions.split].images
+    _write_report(context, reasons, train_state, evaluated, images, totals, decided, compared, copy_notes)
     if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
@@ -137,10 +140,20 @@ def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_va
     return notes
 
 
-def _write_results(run: RunFolder, plan: Plan, metrics: Sequence[TaskMetrics]) -> Iterator[Note]:
+def _find_held_out_copies(
+    seen: SeenImages, dataset: Dataset, splits: Sequence[str], seconds: float
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Number of copies of training images in each held-out split, and sentences about them."""
+    found = {split: seen_images.describe_held_out_copies(seen, dataset, split, seconds) for split in splits}
+    return {split: count for split, (count, _) in found.items()}, tuple(text for _, text in found.values() if text)
+
+
+def _write_results(
+    run: RunFolder, plan: Plan, metrics: Sequence[TaskMetrics], copies: Mapping[str, int]
+) -> Iterator[Note]:
     """Write results.csv, send the final metrics to the trackers, and close them."""
     if metrics:
-        task_metrics.write_results_csv(run.path / task_metrics.RESULTS_FILE, metrics)
+        task_metrics.write_results_csv(run.path / task_metrics.RESULTS_FILE, metrics, copies)
         rows = [row for each in metrics for row in task_metrics.iter_results(each) if not row.scope]
         values = {f"final/{row.split}_{row.metric}": row.value for row in rows if row.value is not None}
         run.trackers.record_final(plan.recipe.steps, values)
@@ -229,11 +242,13 @@ def _write_report(
     totals: TrainingTotals,
     decisions: Decisions,
     compared: PrecisionComparison | None,
+    notes: Sequence[str],
 ) -> None:
     """Write thumbnails, explanation maps, groups, report.json and report.html for the last evaluated split.
 
     Args:
         image_source: the images of that split.
+        notes: about the held-out images.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     held_out, rows = evaluated_splits[-1].predictions, dataset.splits[evaluated_splits[-1].predictions.split]
@@ -251,7 +266,7 @@ def _write_report(
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     metrics = [one.metrics for one in evaluated_splits]
-    provenance.write_facts(run.path, _report_facts(context, reasons, metrics, totals, decisions, compared))
+    provenance.write_facts(run.path, _report_facts(context, reasons, metrics, totals, decisions, compared, notes))
     page.build_report(run.path)
 
 
@@ -269,6 +284,7 @@ def _report_facts(
     totals: TrainingTotals,
     decisions: Decisions,
     compared: PrecisionComparison | None,
+    notes: Sequence[str],
 ) -> provenance.ReportFacts:
     run, plan, dataset = context.run, context.plan, context.dataset
     environment = {
@@ -298,6 +314,7 @@ def _report_facts(
         evaluated_precision=DEFAULT_SETTINGS.precision,
         fast_precision=compared,
         notes=(
+            *notes,
             *dataset.source.notes,
             *dataset.notes,
             *phases.describe_phases(plan),

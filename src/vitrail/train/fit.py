@@ -42,12 +42,13 @@ from .finish import finish_run
 from .guards import Guards
 from .loop import build_train_state, gather_train_state
 from .plan import Plan, read_track_settings
+from .plan_changes import PLACES
 from .planning import cost_estimate, planner, throughput, unused_settings
 from .planning.cost_estimate import RunTimer
 from .planning.finalize import NO_THROUGHPUT
 from .planning.fingerprint import fingerprint_dataset
 from .request import DatasetFingerprint, Reasons, TrainRequest
-from .resume import Extension, read_current_plan, reopen_run_as_json, restore_checkpoint
+from .resume import Extension, read_current_plan, relocate_data, reopen_run_as_json, restore_checkpoint
 from .run_folder import RunFolder, log_events, make_default_folder, track_run
 from .signals import ignore_save_signals, raise_on_signal, resume_instructions
 from .teacher_targets import DistillationTeacher
@@ -145,11 +146,12 @@ def resume_run(
     Args:
         source_object: the object that the run was started with, if it was one.
         extension: more steps than its plan has; also for a run that is complete.
-        compute: fields of [compute] and [track] by their dotted names that change from now on.
+        compute: fields of [compute] and [track] by their dotted names that change from now on, and new places of the
+            same images: `plan_changes.PLACES`.
 
     Raises:
-        as `fit`; UsageError: its plan was changed in a way that it cannot follow; DamagedFileError: there are
-        checkpoints and none is complete.
+        as `fit`; DataError: other images at a new place; UsageError: its plan was changed in a way that it cannot
+        follow; DamagedFileError: there are checkpoints and none is complete.
     """
     run = RunFolder.open_existing(path)
     yield RunFolderEvent(path)
@@ -157,6 +159,12 @@ def resume_run(
     changed = config.override(saved_plan, compute or {})
     changed.track.check()
     with _training_group(_runtime_settings(changed)) as (_, group):
+        if not set(PLACES).isdisjoint(compute or {}):
+            moved = dataclasses.replace(saved_plan, data=resolve_data_paths(changed.data))
+            source = open_dataset(moved.data, moved.seed, run, source_object).source
+            yield Note(group.run_on_rank0(lambda: relocate_data(run, moved, source)))
+            saved_plan = moved
+            compute = {name: value for name, value in (compute or {}).items() if name not in PLACES}
         if group.run_on_rank0(run.is_finished) and extension is None:
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return

@@ -44,7 +44,7 @@ from .signals import listen_for_signals, resume_instructions
 from .time_budget import StepPrices, TimeBudget
 
 PHASE_RECORDED_ROWS = 200
-MEASURED_STEPS = 12
+MEASURED_STEPS, ENOUGH_SECONDS = 12, 10.0
 IMAGES_HASH_KEY = "prelude_pictures"
 PHASE_NAMES = ("pretrain", "teacher")
 """In their order in a run."""
@@ -267,10 +267,17 @@ def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.opti
 
 
 def measure_phase_step(phase: TrainingPhase) -> float:
-    """Mean seconds of a few real steps, after two that warm up. They change the phase's module."""
+    """Mean seconds of a few real steps, after two that warm up, or of those that `ENOUGH_SECONDS` allow.
+
+    They change the phase's module.
+    """
     optimizers = optim.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
     steps = iterate_phase_steps(phase, optimizers)
-    times = [done.seconds for done, _ in zip(steps, range(2 + MEASURED_STEPS), strict=False)]
+    times: list[float] = []
+    for done in steps:
+        times.append(done.seconds)
+        if len(times) == 2 + MEASURED_STEPS or sum(times) > ENOUGH_SECONDS:
+            break
     steps.close()
     counted = times[2:] or times
     return sum(counted) / len(counted)

@@ -14,13 +14,13 @@ from .. import config
 from ..errors import UsageError
 from .plan import Plan
 
-SOURCES = ("data.source", "data.val_source", "data.test_source")
-CHANGEABLE = ("recipe.", "compute.", "track.", *SOURCES, "data.data_root", "minutes", "model_name")
+PLACES = ("data.source", "data.val_source", "data.test_source", "data.data_root")
+"""Where the images lie; --resume takes a new place of the same ones."""
+CHANGEABLE = ("recipe.", "compute.", "track.", *PLACES, "minutes", "model_name")
 HARMLESS = (
     "compute.num_workers",
     "track.",
-    *SOURCES,
-    "data.data_root",
+    *PLACES,
     "model_name",
     "recipe.save_every",
 )

@@ -22,6 +22,7 @@ DEFAULT_REASONS = {
     "data.group": "no --group was given",
     "data.decimal": "by the numbers of the whole column",
     "data.uncertain": "a guess about unsure labels would hide in every figure",
+    "data.class_level": "the first folder names the class",
     "data.keep_empty": "a class without pictures cannot be learnt",
     "data.allow_outside_root": "a table from elsewhere should not reach other files",
     "data.range": "by the training pictures",

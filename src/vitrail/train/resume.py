@@ -20,18 +20,21 @@ from statistics import fmean
 from typing import Any
 
 from .. import config
-from ..errors import UsageError
+from ..data.source import Source
+from ..errors import DataError, UsageError
 from ..files import atomic
 from ..files.lock import Lock
 from . import checkpoint, phase, plan_changes
+from .dataset import is_same_data
 from .events import Note
 from .guards import Guards
 from .loop import TrainState
 from .plan import Plan
+from .plan_changes import PLACES
 from .run_folder import RunFolder
 
 REPORT_FILES = ("report.html", "report.json", "thumbnails.npz", "explanations.npz", "groups.npy")
-RESULT_FILES = (*REPORT_FILES, "results.csv", "model", "predictions", "exports")
+RESULT_FILES = (*REPORT_FILES, "results.csv", "model", "predictions", "exports", "evaluations")
 SOLVER_ROUNDS = 8  # fixed-point iterations for the number of steps
 SAMPLED_STEPS = 200
 
@@ -79,7 +82,8 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
     done = 0 if newest is None else int(checkpoint.read_checkpoint_facts(newest)["step"])
     recipe = plan.recipe
     origin = f"by --extend after step {done:,} ({extension})"
-    if origin in reasons.get("recipe.steps", "") and not run.is_finished():
+    has_ended = (run.path / REPORT_FILES[0]).is_file() and not run.extension_file.is_file()
+    if origin in reasons.get("recipe.steps", "") and not has_ended:
         return (
             f"Extended {origin} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in "
             "all. For yet more, extend it again when a later step is saved."
@@ -205,6 +209,9 @@ def reopen_run_as_json(
         DamagedFileError: there are checkpoints and none is complete.
     """
     notes = []
+    lost = [] if run.extension_file.is_file() else run.lost_results()
+    if lost:
+        notes.append(f"{run.path} has its report and lacks {', '.join(lost)}: what is missing is made again.")
     with Lock(run.path) as lock:
         atomic.remove_leftovers(run.path, before=lock.since)
         if run.extension_file.is_file():
@@ -220,7 +227,8 @@ def reopen_run_as_json(
         if compute:
             run.write_plan(plan, run.read_reasons() | dict.fromkeys(compute, "asked for with --resume"))
         if newest is None and not phase.has_phase_checkpoint(run):
-            notes.append("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
+            lacks = "has no checkpoint any more" if lost else "stopped before its first checkpoint"
+            notes.append(f"The run {lacks}, so it begins again at step 0 of its plan.")
         return {"notes": [*notes, *change_notes], "plan": config.write(plan), "reasons": run.read_reasons()}
 
 
@@ -238,6 +246,27 @@ def _changes_since_checkpoint(run: RunFolder, plan: Plan, newest: Path | None) -
     changes, at = plan_changes.diff_plans(saved, plan, done), plan.recipe.extended_at
     extended = at > saved.recipe.extended_at or at == done
     return plan_changes.drop_extension_changes(changes) if extended else changes
+
+
+def relocate_data(run: RunFolder, plan: Plan, source: Source) -> str:
+    """Write the new place of a run's images into its plan; return a sentence about it.
+
+    Args:
+        plan: with the new place.
+        source: what is there.
+
+    Raises:
+        DataError: the images there are not those of the run.
+    """
+    if not is_same_data(run.data_file, source):
+        raise DataError(
+            f"{plan.data.source} does not hold the pictures of {run.path}: names, labels, splits or sizes of the files "
+            "differ. Give the folder or table that the run was begun with, at its new place, or begin a new run."
+        )
+    with Lock(run.path):
+        reasons = run.read_reasons() | dict.fromkeys(PLACES, "moved since the run began")
+        run.write_plan(plan, reasons)
+    return f"{run.path} reads its pictures from {plan.data.source} now; they are the same."
 
 
 def restore_checkpoint(run: RunFolder, train_state: TrainState, guards: Guards) -> Generator[Note, None, int]:

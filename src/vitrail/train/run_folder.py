@@ -113,7 +113,9 @@ class RunFolder:
         """
         run = cls(path)
         if not run.plan_file.is_file():
-            raise UsageError(f"{path} is not a run folder: it has no plan.toml. Give the folder that train named.")
+            inside = find_run(path)
+            which = f"{inside}, in which it lies" if inside != path else "the folder that train named"
+            raise UsageError(f"{path} is not a run folder: it has no plan.toml. Give {which}.")
         return run
 
     def write_plan(self, plan: Plan, reasons: Mapping[str, str]) -> None:
@@ -201,8 +203,24 @@ class RunFolder:
         return rows
 
     def is_finished(self) -> bool:
-        """Whether this run has its report, which is written last, and no unfinished extension."""
-        return (self.path / "report.html").is_file() and not self.extension_file.is_file()
+        """Whether this run has its report, which is written last, all written before, and no unfinished extension."""
+        return (self.path / "report.html").is_file() and not self.lost_results() and not self.extension_file.is_file()
+
+    def lost_results(self) -> list[str]:
+        """What a run with a report lacks although it was written before the report, so it was deleted since."""
+        if not (self.path / "report.html").is_file():
+            return []
+        written = [self.bundle / "config.json", self.path / "report.json", self.path / "results.csv"]
+        for metrics in sorted(self.path.glob("metrics-*.json")):
+            written.append(self.predictions / f"{metrics.stem.removeprefix('metrics-')}.csv")
+        return [str(file.relative_to(self.path)) for file in written if not file.is_file()]
+
+
+def find_run(path: Path) -> Path:
+    """The run folder that a path lies in, such as RUN for RUN/model; any other path unchanged."""
+    path = Path(path)
+    folders = (path, *path.absolute().parents[:2]) if path.exists() else ()
+    return next((folder for folder in folders if (folder / "plan.toml").is_file()), path)
 
 
 def make_default_folder(source: str, model_name: str, now: datetime) -> Path:

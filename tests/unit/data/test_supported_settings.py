@@ -16,12 +16,12 @@ from vitrail.errors import UsageError
 pandas = pytest.importorskip("pandas")
 ASKED = {
     "data_root": "elsewhere", "path": "x", "targets": ("y",), "split": "part", "group": "patient",
-    "decimal": "comma", "uncertain": "ignore", "keep_empty": True, "allow_outside_root": True,
+    "decimal": "comma", "uncertain": "ignore", "class_level": 2, "keep_empty": True, "allow_outside_root": True,
 }  # fmt: skip
 TYPED = {
     "data_root": "--data-root elsewhere", "path": "--data.path x", "targets": "--data.targets y",
     "split": "--data.split part", "group": "--group patient", "uncertain": "--data.uncertain ignore",
-    "decimal": "--data.decimal comma", "keep_empty": "--data.keep_empty true",
+    "decimal": "--data.decimal comma", "class_level": "--data.class_level 2", "keep_empty": "--data.keep_empty true",
     "allow_outside_root": "--data.allow_outside_root true",
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ...errors import UsageError, escape_unprintable
+from ...errors import ResourceError, UsageError, escape_unprintable
 from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Evaluate(Command):
     """Measure a model on its held-out pictures, or on another source with the same classes, labels or numbers.
 
-    Every headline figure has a 95 % interval.
+    Every headline figure has a 95 % interval, and the wrong answers are named, the surest first. Of another source the
+    predictions and a page with those pictures are kept in RUN/evaluations, or in --out.
 
       vitrail evaluate runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail evaluate RUN holdout/ --json
@@ -62,6 +63,9 @@ class Evaluate(Command):
     """Also keep what --by, --shortcuts and --corruptions find in the run folder, where vitrail report shows it."""
     unlike: bool = False
     """Does the model tell the pictures of SOURCE, whatever they show, from those that its run has held out?"""
+    out: Path | None = None
+    """Folder for predictions, results.csv and report.html of this evaluation; with a SOURCE RUN/evaluations/NAME by
+    default."""
     split: str | None = None
     """train, val, test or all; by default test, or val where there is no test; all of a SOURCE without official
     splits, and with --suspects."""
@@ -90,6 +94,7 @@ class Evaluate(Command):
         if not self.source and cross_validation.is_folds_folder(Path(self.model)):
             return self._evaluate_folds()
         split = self.split or ("all" if self.suspects else None)
+        folder = self._choose_folder()
         if self.source:
             predictor = open_predictor(self.model, self.device, self.precision)
             predictor = apply_image_options(predictor, self._select_changes(of_files=True))
@@ -109,13 +114,23 @@ class Evaluate(Command):
             return self._compare_models(predictor, labelled)
         if self.suspects:
             return self._find_label_errors(predictor, labelled)
-        _print_notes(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
+        if self.source:
+            labelled = evaluation.note_seen_images(Path(self.model), labelled)
+        _print_notes(labelled)
         if self.corruptions:
             return self._evaluate_corruptions(predictor, labelled)
-        return self._evaluate_model(predictor, labelled)
+        return self._evaluate_model(predictor, labelled, folder)
 
-    def _evaluate_model(self, predictor: Predictor, labelled: LabelledImages) -> int:
-        from ...services import evaluation
+    def _choose_folder(self) -> Path | None:
+        """Where this evaluation is kept; raises before the model runs."""
+        if not (self.source or self.out) or self.against or self.suspects or self.corruptions:
+            return None
+        from ...services.evaluation_report import choose_evaluation_folder
+
+        return choose_evaluation_folder(self.model, self.source, self.out)
+
+    def _evaluate_model(self, predictor: Predictor, labelled: LabelledImages, folder: Path | None) -> int:
+        from ...services import evaluation, evaluation_report
 
         if self.by:
             evaluation.select_columns(labelled.source, self.by)  # raises before the model runs
@@ -127,19 +142,38 @@ class Evaluate(Command):
             findings["shortcuts"] = evaluation.measure_shortcuts(
                 predictor, labelled, result.predictions, self.skip_bad, progress.track_batches
             )
-        return self._print_evaluation(result, findings)
+        page = None
+        if folder is not None:
+            try:
+                page = evaluation_report.write_evaluation(folder, self.model, self.source, predictor, labelled, result)
+            except ResourceError as error:
+                if self.out is not None:
+                    raise
+                progress.print_notes([f"{error} So predictions and page are not kept; --out DIR keeps them elsewhere."])
+        return self._print_evaluation(result, findings, page)
 
     def _print_evaluation(
-        self, result: EvaluationResult, findings: Mapping[str, SubgroupReport | ShortcutReport]
+        self,
+        result: EvaluationResult,
+        findings: Mapping[str, SubgroupReport | ShortcutReport],
+        page: Path | None = None,
     ) -> int:
-        metrics = result.metrics
+        from ...services.evaluation_report import list_wrong
+
+        metrics, wrong = result.metrics, list_wrong(result.predictions)
         self._save_findings(findings)
         if self.json:
-            extra = {name: one.to_json() for name, one in findings.items()}
+            extra: dict[str, object] = {name: one.to_json() for name, one in findings.items()}
+            extra |= {"wrong": wrong.to_json(), "report": None if page is None else str(page)}
+            if result.seen is not None:
+                extra["copies"] = result.seen.to_json()
             print_json({"model": self.model, "source": result.source, "metrics": metrics.to_json(), **extra})
             return 0
         head = f"{self.model} on {result.source}, split {metrics.split}\n{metrics.table()}"
-        print(escape_unprintable("\n\n".join([head, *(one.table() for one in findings.values())])))
+        parts = [head, *(one.table() for one in findings.values()), wrong.table()]
+        print(escape_unprintable("\n\n".join(part for part in parts if part)))
+        if page is not None:
+            print(escape_unprintable(f"\nReport  {page}\nRows    {page.parent / 'predictions'}"))
         progress.print_skipped_images(result.predictions)
         return 0
 
@@ -165,6 +199,8 @@ class Evaluate(Command):
             raise UsageError("--against compares two models. Ask for --by and --shortcuts without it.")
         if self.corruptions and (self.against or self.suspects or self.by or self.shortcuts):
             raise UsageError("--corruptions disturbs the pictures of one model. Leave out what else is asked of it.")
+        if self.out is not None and (self.against or self.suspects or self.corruptions or self.unlike):
+            raise UsageError("--out keeps one evaluation of one model. Leave it out, or what else is asked.")
         if self.unlike and (self.against or self.suspects or self.by or self.shortcuts or self.corruptions):
             raise UsageError("--unlike looks at pictures, not at answers. Leave out what else is asked of the model.")
         if self.unlike and not self.source:
@@ -184,6 +220,8 @@ class Evaluate(Command):
                 f"{self.model} holds several folds, whose answers are kept; only --by can be asked of those. Ask one "
                 f"of the folds, such as {Path(self.model) / 'fold-0'}, or give a SOURCE that they have not seen."
             )
+        if self.out is not None:
+            raise UsageError(f"{self.model} has a report of all folds already: {Path(self.model) / 'report.html'}")
         if self.precision != "float32":
             raise UsageError(
                 f"{self.model} holds several folds, whose answers are kept, in float32. Leave out --precision "
@@ -280,13 +318,15 @@ class Evaluate(Command):
 
     def _require_run_folder(self) -> Path:
         from ...train import cross_validation
+        from ...train.run_folder import find_run
 
-        if not (Path(self.model) / "plan.toml").is_file() and not cross_validation.is_folds_folder(Path(self.model)):
+        run = find_run(Path(self.model))
+        if not (run / "plan.toml").is_file() and not cross_validation.is_folds_folder(run):
             raise UsageError(
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. "
                 f"Give a source: vitrail evaluate {self.model} SOURCE"
             )
-        return Path(self.model)
+        return run
 
 
 def _print_notes(labelled: LabelledImages) -> None:

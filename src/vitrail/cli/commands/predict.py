@@ -24,6 +24,7 @@ class Predict(Command):
     """Answer pictures: one row each, with the probability of every class or label, or the value of every number.
 
     PATHS are pictures, folders, patterns, @list.txt with one path a line, or - for such lines on standard input.
+    Folders are searched to the bottom; the target of a picture in a folder with the name of a class is that class.
 
       vitrail predict RUN photo.jpg
       vitrail predict RUN "films/**/*.png" --to answers.csv
@@ -72,12 +73,15 @@ class Predict(Command):
             check_table_extension(self.to)
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
+        from ...predict.folder_targets import add_folder_targets, list_named_folders
         from ...predict.image_paths import expand_image_paths
 
         if self._is_chunked():
             return self._predict_in_chunks()
         images = expand_image_paths(self.paths)
         predictions = self._predict_with_onnx(images) if self._uses_onnx() else self._predict_with_torch(images)
+        predictions = add_folder_targets(predictions, list_named_folders(self.paths))
+        self._print_target_notes(predictions)
         if self.to is not None:
             predictions.write(self.to)
         if self.json:
@@ -89,6 +93,17 @@ class Predict(Command):
             print(f"{format_count(len(predictions), 'row')} written to {self.to}")
         progress.print_skipped(predictions.skipped)
         return 0
+
+    def _print_target_notes(self, predictions: TaskPredictions) -> None:
+        """Say which targets are known from class folders, and which of the pictures the model has learnt from."""
+        from ...predict.folder_targets import describe_folder_targets
+
+        notes = describe_folder_targets(predictions, self.model)
+        progress.print_notes(notes)
+        if notes and not self._uses_onnx():
+            from ...services.evaluation import describe_seen_files
+
+            progress.print_notes(describe_seen_files(self.model, predictions.paths))
 
     def _is_chunked(self) -> bool:
         """Whether predictions are made in parts: with --part-size, in several processes, or on a Ray cluster."""
@@ -107,6 +122,7 @@ class Predict(Command):
 
     def _predict_in_chunks(self) -> int:
         from ...predict.chunks import DEFAULT_CHUNK_SIZE
+        from ...predict.folder_targets import list_named_folders
         from ...predict.image_paths import expand_image_paths
         from ...services import predict_chunks
 
@@ -114,6 +130,7 @@ class Predict(Command):
             model=self.model,
             to=predict_chunks.check_output_path(self.to),
             pictures=expand_image_paths(self.paths),
+            folders=list_named_folders(self.paths),
             sets=self.sets,
             chunk_size=self.part_size or DEFAULT_CHUNK_SIZE,
             skip_bad=self.skip_bad,

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from ...services.train_progress import TrainOutcome
     from ...train.events import Event
 
-RESUME_FIELDS = ("compute.", "recipe.grad_accum_steps", "track.")
-"""Plan fields that change how a run is computed and where its metrics go, but not the result."""
+RESUME_FIELDS = (
+    "compute.", "recipe.grad_accum_steps", "track.", "data.source", "data.val_source", "data.test_source",
+    "data.data_root",
+)  # fmt: skip
+"""Plan fields that change how a run is computed and where its pictures and metrics are, but not the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ class Train(Command):
       vitrail train digits --recipe.batch_size 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8 --extend --minutes 10
+      vitrail train --resume runs/20261121-140500-flowers-vit_pico_patch8_64 --data.source MOVED/flowers
     """
 
     POSITIONAL = ("source",)

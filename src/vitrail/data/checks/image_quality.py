@@ -23,6 +23,8 @@ LONG_ASPECT_RATIO = 4.0
 """Aspect ratio (longer side to shorter) from which a shape is unusual, if most images are not like that."""
 USUAL_SIZE_FRACTION = 0.9
 """Fraction of images of one size from which other sizes are unusual."""
+MANY_PATCHES = 1024
+"""Patches of a picture beyond which a training takes far longer than usual."""
 MAX_ENLARGEMENT = 4
 """Factor of enlargement from which it is reported."""
 NARROW_STD = 0.02
@@ -109,11 +111,41 @@ def _check_sizes(stats: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
     if long.mean() < 0.5:
         words = f"{LONG_ASPECT_RATIO:g} or more times as long as wide, or as wide as long; most are not."
         yield from _check_mask(stats, long, "odd-shapes", "warning", words)
+    elif spec.fit == "squash":
+        yield from _check_squashing(stats, spec)
+    patches = (spec.height // patch[0]) * (spec.width // patch[1])
+    if patch != (1, 1) and patches > MANY_PATCHES:
+        yield DataIssue(
+            code="many-patches",
+            severity="warning",
+            text=f"The model would read each picture as {patches:,} patches; about 64 are usual.",
+            advice=f"A training takes some {patches // 64:,} times as long, and more memory. A smaller --image-size or "
+            "larger patches (--model) cost less.",
+        )
     sizes, counts = np.unique(np.stack([heights, widths], axis=1), axis=0, return_counts=True)
     if counts.max() >= USUAL_SIZE_FRACTION * len(stats):
         height, width = sizes[counts.argmax()]
         odd = (heights != height) | (widths != width)
         yield from _check_mask(stats, odd, "odd-sizes", "hint", f"not {height} x {width} as the others.")
+
+
+def _check_squashing(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
+    """Report long shapes, of a dataset in which most images are long, that are squashed to a much shorter one."""
+    shapes = np.log(stats.widths / stats.heights) - np.log(spec.width / spec.height)
+    squashed = np.abs(shapes) >= np.log(LONG_ASPECT_RATIO)
+    if squashed.any():
+        factor = float(np.exp(np.median(np.abs(shapes[squashed]))))
+        height, width = (int(np.median(sides[squashed])) for sides in (stats.heights, stats.widths))
+        yield from _check_mask(
+            stats,
+            squashed,
+            "much-squashed",
+            "warning",
+            f"squashed from about {height:,} x {width:,} to the {spec.height} x {spec.width} pixels that the model "
+            f"reads, {factor:.3g} times more along one side than along the other.",
+            "Detail along the long side is lost. --image-size HEIGHTxWIDTH of a longer shape keeps more and takes "
+            "longer, --image.fit crop cuts instead, and pictures cut into squares before the training keep all.",
+        )
 
 
 DEPTH_ADVICE = "The 8-bit ones are taken as scaled already. Were all exported by the same way?"

@@ -198,7 +198,11 @@ def describe_unknown_file(data: bytes) -> str:
         end = max(16, min(int.from_bytes(data[:4], "big"), 256))
         brands = [data[8:12], *(data[place : place + 4] for place in range(16, end, 4))]
         known = next((MEDIA_BRANDS[brand] for brand in brands if brand in MEDIA_BRANDS), None)
+        if known is None and HEIF_BRANDS.intersection(brands):
+            known = f"HEIF; {CONVERT_HINT}"
         return f"it looks like {known or f'an MP4 video; {FRAMES_HINT}'}"
+    if data[:4] == b"RIFF" and data[8:12] == b"AVI ":
+        return f"it looks like an AVI video; {FRAMES_HINT}"
     if re.match(rb"P[1-7]\s+[#\dW]", data):
         return f"it looks like PPM, PGM or PBM; {CONVERT_HINT}"
     for start, kind in UNSUPPORTED_SIGNATURES.items():
@@ -213,9 +217,15 @@ def extension_matches(extension: str, file_format: str) -> bool:
 
 
 def describe_unread_pictures(extensions: Mapping[str, int]) -> str:
-    """What to do about files whose endings, with their counts, are those of pictures that are not read; else empty."""
-    kinds = ", ".join(f"{count:,} x {ending}" for ending, count in extensions.items() if ending in UNREAD_EXTENSIONS)
-    return f"{kinds}: pictures that Vitrail does not read; {CONVERT_HINT}." if kinds else ""
+    """What to do about files with the endings of unread pictures or videos, from their counts; empty without such."""
+    sentences = []
+    for endings, what in (
+        (UNREAD_EXTENSIONS, f"pictures that Vitrail does not read; {CONVERT_HINT}"),
+        (VIDEO_EXTENSIONS, f"videos; {FRAMES_HINT}"),
+    ):
+        if kinds := ", ".join(f"{count:,} x {ending}" for ending, count in extensions.items() if ending in endings):
+            sentences.append(f"{kinds}: {what}.")
+    return " ".join(sentences)
 
 
 def has_image_extension(text: object) -> bool:
@@ -250,14 +260,21 @@ MEDIA_BRANDS = {
     b"qt  ": f"a QuickTime video; {FRAMES_HINT}",
     b"crx ": f"the raw file of a camera; {CONVERT_HINT}",
 }
+HEIF_BRANDS = frozenset((b"mif1", b"msf1", b"miaf"))
+"""Brands of the container of HEIC and AVIF, which also bring a brand of their own."""
 # fmt: off
 UNREAD_EXTENSIONS = frozenset((
     ".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jls", ".ppm", ".pgm", ".pbm", ".pnm", ".tga",
     ".pcx", ".ico", ".exr", ".hdr", ".psd", ".svg", ".fits", ".dng", ".nef", ".cr2", ".cr3", ".arw", ".orf", ".raf",
     ".rw2",
 ))
-# fmt: on
 """Endings of pictures that are not read."""
+MISNAMED_EXTENSIONS = frozenset((".heic", ".heif", ".hif", ".avif"))
+"""Of these, the endings that phones and mail programs also give to JPEG files."""
+VIDEO_EXTENSIONS = frozenset((
+    ".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".mts", ".m2ts",
+))
+# fmt: on
 UNSUPPORTED_SIGNATURES = {  # in lower case
     b"ii\xbc": f"JPEG XR; {CONVERT_HINT}",
     **dict.fromkeys((b"iiro", b"iiu\0", b"fujifilmccd-raw"), f"the raw file of a camera; {CONVERT_HINT}"),
@@ -276,6 +293,8 @@ UNSUPPORTED_SIGNATURES = {  # in lower case
     b"%!ps": "PostScript",
     b"\xc5\xd0\xd3\xc6": "PostScript",
     b"8bps": "a Photoshop file",
+    b"\x1ae\xdf\xa3": f"a Matroska or WebM video; {FRAMES_HINT}",
+    b"\0\0\x01\xba": f"an MPEG video; {FRAMES_HINT}",
     b"icns": "an icon of macOS",
     b"simple  =": "FITS",
     b"\xd7\xcd\xc6\x9a": "a Windows metafile",

@@ -15,40 +15,39 @@ import numpy as np
 from ...errors import DataError, UsageError
 from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
-from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS, describe_unread_pictures, sniff_format
+from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS
 from ..settings import DataSettings, check_supported_settings
 from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key, spelling_key
+from .image_files import SkippedFiles, find_images, list_folder, select_images
 
-SYSTEM_FILES = frozenset(
-    {
-        "__MACOSX",
-        "Thumbs.db",
-        "desktop.ini",
-        "$RECYCLE.BIN",
-        "System Volume Information",
-        "lost+found",
-        "@eaDir",
-        "#recycle",
-    }
-)
-"""What Windows, macOS, Linux and Synology put beside a person's files; the last two hold thumbnails and waste."""
+FOLDER_COLUMN = "folder"
+"""The column with the folders of an image beside those of its split and its class: "site-a", "2024/01"."""
+CLASS_LEVEL = "--data.class_level"
+DATE_NAME = re.compile(r"(19|20)\d\d([-_. ]?\d\d){0,2}([-_ T].*)?")
+"""Names of folders by date: 2024, 2024-01, 20240131, 2024_01_31 morning."""
+MAX_NAMED = 4
+"""Folders that a note names."""
 
 
 def open_class_folders(root: Path, settings: DataSettings) -> Source:
-    """Open every image one level below a class folder; the class is the folder's name, kept as text.
+    """Open every image in the class folders and in all folders below them; the class is the folder's name, as text.
 
     Where there is a train/ folder, it and val/ (valid/, validation/, dev/) and test/ are official splits, and the
-    classes are those of train. Classes and files are in natural order: 1, 2, 10. Hidden files and system files of file
+    classes are those of train. The class is the first folder below the root or the split, or that of
+    `settings.class_level`. Classes and files are in natural order: 1, 2, 10. Hidden files and system files of file
     managers are left out and counted in the notes. Contents are not read, except of files without an extension. Links
-    inside the root are followed, those that lead out of it only with `settings.allow_outside_root`.
+    to class folders and to files inside the root are followed, those that lead out of it only with
+    `settings.allow_outside_root`, and no links to folders further down.
 
     Raises:
-        UsageError: the settings name columns, which folders do not have.
+        UsageError: the settings name columns other than `FOLDER_COLUMN`, which folders do not have.
         DataError: no images, no class folders, a class that train does not have, class names that differ only in
             case, spacing or width, two folders that are the same by a link, or links that lead out of the root.
     """
     _check_settings(root, settings)
-    left_out = _SkippedFiles(root, keep_empty=settings.keep_empty, manifests=_find_manifests(root))
+    left_out = _SkippedEntries(
+        root, keep_empty=settings.keep_empty, class_level=settings.class_level, manifests=_find_manifests(root)
+    )
     images = _list_splits(root, left_out)
     if not settings.allow_outside_root:
         _check_links_inside_root(root, left_out.links)
@@ -66,13 +65,21 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
             targets.append(np.full(len(files), numbers[name], dtype=np.int64))
         if split != NO_SPLIT:
             splits[split] = np.arange(start, len(names))
+    other_folders = [_other_folders(name, int(main != NO_SPLIT), settings.class_level) for name in names]
+    is_nested = any(other_folders)
+    if settings.group and not is_nested:
+        raise UsageError(f"--group {FOLDER_COLUMN} was asked for, and {root} has no folders but those of its classes.")
+    ids = CompactStrings(map(_to_printable_name, names))
+    grouped = [folder or name for folder, name in zip(other_folders, ids, strict=True)] if settings.group else None
     return Source(
         name=_to_printable_name(root.resolve().name) or "root",
         classes=classes,
         images=RelativePaths(root, CompactStrings(names)),
         targets=np.concatenate(targets),
-        ids=CompactStrings(map(_to_printable_name, names)),
+        ids=ids,
+        groups=None if grouped is None else np.array(grouped, object),
         splits=splits,
+        metadata={FOLDER_COLUMN: CompactStrings(other_folders)} if is_nested else {},
         notes=left_out.to_notes(),
     )
 
@@ -82,36 +89,20 @@ NO_SPLIT = "whole"  # the key of images that belong to no official split
 
 
 @dataclass
-class _SkippedFiles:
-    """Entries of class folders that are not images, counted for the notes."""
+class _SkippedEntries(SkippedFiles):
+    """Entries of class folders that are not images, counted for the notes, with the settings of the search."""
 
-    root: Path
     keep_empty: bool = False
+    class_level: int = 1
     manifests: tuple[Path, ...] = ()
-    system_files: int = 0
-    nested_folders: int = 0
-    extension_counts: Counter[str] = field(default_factory=Counter)
-    extension_examples: dict[str, str] = field(default_factory=dict)
-    """The first file with each of these extensions, by its path relative to the root."""
     sentences: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    """Links that are used, by their paths relative to the root."""
 
     def to_notes(self) -> tuple[str, ...]:
         notes = list(self.sentences)
         if self.system_files:
             notes.append(f"Left out {self.system_files:,} hidden or system files and folders.")
-        if self.extension_counts:
-            kinds = ", ".join(
-                f"{count:,} x {ending} ({'such as ' if count > 1 else ''}{self.extension_examples[ending]})"
-                for ending, count in self.extension_counts.most_common(5)
-            )
-            others = f"{format_count(self.extension_counts.total(), 'file')} of other kinds: {kinds}"
-            unread = describe_unread_pictures(self.extension_counts)
-            notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.{unread and f' {unread}'}")
-        if self.nested_folders:
-            folders = format_count(self.nested_folders, "folder")
-            notes.append(f"Left out {folders} inside class folders; classes are one level deep.")
+        notes += [f"Left out {files}" for files in [self.describe_files()] if files]
+        notes += [links for links in [self.describe_linked_folders()] if links]
         if self.manifests:
             notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.manifest_command()}")
         return tuple(notes)
@@ -124,7 +115,7 @@ class _SkippedFiles:
 
 def _check_settings(root: Path, settings: DataSettings) -> None:
     columns = {
-        "--group": settings.group,
+        "--group": "" if settings.group == FOLDER_COLUMN else settings.group,
         "--data.path": settings.path,
         "--data.split": settings.split,
         "--data.targets": ",".join(settings.targets),
@@ -151,9 +142,9 @@ def _find_manifests(root: Path) -> tuple[Path, ...]:
     )
 
 
-def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
+def _list_splits(root: Path, left_out: _SkippedEntries) -> dict[str, Folders]:
     """Images per class, by official split in the order train, val, test; or all under NO_SPLIT."""
-    folders, files, links = _list_folder(root, _SkippedFiles(root))
+    folders, files, links = list_folder(root, SkippedFiles(root))
     lists = [file for file in files if file.lower().endswith((".txt", ".lst")) and _name_split(Path(file).stem)]
     if lists:
         left_out.sentences.append(
@@ -195,44 +186,48 @@ def _name_split(stem: str) -> bool:
 def _are_classes(root: Path, folders: list[str], manifests: tuple[Path, ...]) -> bool:
     """Whether folders called like splits are classes: all hold pictures and no folders, as another one beside them."""
     named = [folder for folder in folders if folder.lower() in SPLIT_NAMES]
-    inside = {folder: _list_folder(root / folder, _SkippedFiles(root)) for folder in folders}
+    inside = {folder: list_folder(root / folder, SkippedFiles(root)) for folder in folders}
     flat = {
         folder
         for folder, (nested, files, _) in inside.items()
-        if not nested and _select_images(root / folder, files, _SkippedFiles(root))
+        if not nested and select_images(root / folder, files, SkippedFiles(root))
     }
     labels_elsewhere = manifests or any(_find_manifests(root / folder) for folder in named)
     return flat.issuperset(named) and len(flat) > len(named) and not labels_elsewhere
 
 
-def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bool) -> Folders:
+def _list_classes(root: Path, inside: str, left_out: _SkippedEntries, required: bool) -> Folders:
     """Class folders below root/inside with their images; empty ones, and images outside them, go to the notes."""
     folder = root / inside
-    folders, files, links = _list_folder(folder, left_out)
-    loose = len(_select_images(folder, files, left_out))
-    _check_linked_folders(folder, folders, "the same pictures would have two classes")
+    above, loose, linked = [""], 0, list[str]()
+    for _ in range(left_out.class_level):  # down to the class folders
+        deeper, above = above, []
+        for place in deeper:
+            folders, files, links = list_folder(folder / place, left_out)
+            loose += len(select_images(folder / place, files, left_out))
+            _check_linked_folders(folder / place, folders, "the same pictures would have two classes")
+            linked += [f"{place}{name}/" for name in folders if name in links]
+            above += [f"{place}{name}/" for name in folders]
     classes: Folders = {}
-    for each in folders:
-        nested, within, linked = _list_folder(folder / each, left_out)
-        left_out.nested_folders += len(nested)
-        images = _select_images(folder / each, within, left_out)
-        name = unicodedata.normalize("NFC", _to_printable_name(each))
+    for place in above:
+        images = find_images(folder / place, left_out)
+        each = place.rstrip("/")
+        name = to_class_name(each.rpartition("/")[2])
         for other in classes:
-            if spelling_key(other) == spelling_key(name):
+            if other != name and spelling_key(other) == spelling_key(name):
                 raise DataError(
                     f"{folder} has class folders {other!r} and {name!r}, which differ only in case, spacing, width or "
                     "accents' encoding. Put their pictures together or rename one."
                 )
         if images or left_out.keep_empty:
-            classes[name] = [f"{inside}{each}/{image}" for image in images]
-            left_out.links += [f"{inside}{each}"] * (each in links)
-            left_out.links += [f"{inside}{each}/{image}" for image in images if image in linked]
+            classes.setdefault(name, []).extend(f"{inside}{place}{image}" for image in images)
+            left_out.links += [f"{inside}{link.rstrip('/')}" for link in linked if place.startswith(link)]
         else:
             left_out.sentences.append(
                 f"Left out class folder {str(folder / each)!r}: it holds no pictures. --data.keep_empty true keeps it."
             )
     if not any(classes.values()):
-        sentence = _no_images_message(folder, folders, loose, left_out, may_be_class=not inside)
+        sentence = _no_images_message(folder, loose, left_out, may_be_class=not inside)
         if required:
             raise DataError(sentence)
         split = SPLIT_NAMES[inside.rstrip("/").lower()]
@@ -242,12 +237,79 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
         left_out.sentences.append(
             f"Left out {format_count(loose, 'picture')} beside the class folders of {str(folder)!r}."
         )
+    if required and left_out.class_level == 1:
+        paths = {name: [image.removeprefix(inside) for image in images] for name, images in classes.items()}
+        left_out.sentences += [note for note in [_describe_levels(folder, paths)] if note]
     return classes
 
 
-def _no_images_message(
-    folder: Path, folders: list[str], loose: int, left_out: _SkippedFiles, may_be_class: bool
-) -> str:
+def _describe_levels(folder: Path, classes: Folders) -> str:
+    """A note on folders inside class folders, whose names may be the classes; empty where there are none.
+
+    Args:
+        classes: paths of images relative to the folder, by class.
+    """
+    total, deep = sum(map(len, classes.values())), 0
+    inner: dict[str, Counter[str]] = {}  # folder inside a class folder -> number of its images in each class
+    for name, images in classes.items():
+        for image in images:
+            parts = image.split("/")
+            if len(parts) > 2:
+                deep += 1
+                inner.setdefault(parts[1], Counter())[name] += 1
+    names = _join_named([f"{name!r}" for name in inner])
+    counts = _join_named([f"{name!r} ({format_count(len(images), 'picture')})" for name, images in classes.items()])
+    if not deep:
+        if len(classes) > 1 and all(DATE_NAME.fullmatch(name) for name in classes):
+            return (
+                f"The classes of {folder} are its folders, which are called like dates: {counts}. If the labels stand "
+                "elsewhere, write a manifest, a CSV file with the columns path and label, and give that file instead."
+            )
+        return ""
+    if len(classes) == 1 and deep == total:
+        (only,) = classes
+        return (
+            f"All pictures lie in one folder, {counts}, which counts as the class; in it are the folders {names}. If "
+            f"those are the classes, give {folder / only} instead of {folder}."
+        )
+    shared = {name: each for name, each in inner.items() if len(each) > 1}
+    share = sum(each.total() for each in shared.values())
+    pictures = f"{deep:,} of {format_count(total, 'picture')} lie deeper, in folders inside the class folders"
+    if shared and all(name.lower() in SPLIT_NAMES for name in shared):
+        return (
+            f"{pictures}, such as {names}, which are not followed as splits. To follow them, put them above the "
+            f"classes, as in {folder / 'train'}/CLASS, or write a manifest with the columns path, label and split."
+        )
+    if 2 * share > total and not all(DATE_NAME.fullmatch(name) or not any(map(str.isalpha, name)) for name in shared):
+        inside = _join_named([f"{name!r} ({format_count(each.total(), 'picture')})" for name, each in shared.items()])
+        return (
+            f"The classes of {folder} are its folders {counts}, but folders of the same names lie in several of them: "
+            f"{inside}. If those are the classes: {CLASS_LEVEL} 2"
+        )
+    return (
+        f"{pictures}, such as {names}; each belongs to the class of the first folder, {counts}. If the inner folders "
+        f"are the classes: {CLASS_LEVEL} 2"
+    )
+
+
+def _join_named(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
+
+
+def _other_folders(name: str, split_parts: int, class_level: int) -> str:
+    """The folders of an image's path but those of its split and its class, joined by /."""
+    parts = name.split("/")[split_parts:-1]
+    return "/".join(parts[: class_level - 1] + parts[class_level:])
+
+
+def _no_images_message(folder: Path, loose: int, left_out: _SkippedEntries, may_be_class: bool) -> str:
+    if left_out.class_level > 1:
+        return (
+            f"no pictures found in class folders of {folder}: {CLASS_LEVEL} {left_out.class_level} looks for them "
+            f"{left_out.class_level} folders deep. Leave it out where the class is the first folder."
+        )
     if loose and left_out.manifests:
         files = ", ".join(path.name for path in left_out.manifests[:3])
         return (
@@ -260,12 +322,10 @@ def _no_images_message(
             "into a folder with the name of the class, or write a manifest: a CSV file with the columns path and "
             f"label.{_parent_folder_hint(folder) if may_be_class else ''}"
         )
-    down = len(folders) == 1 and left_out.nested_folders
-    hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""
-    unread = describe_unread_pictures(left_out.extension_counts)
+    unread = left_out.describe_unread()
     return (
         f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED_FORMATS}."
-        f"{unread and f' It holds {unread}'}{hint}"
+        f"{unread and f' It holds {unread}'}"
     )
 
 
@@ -305,7 +365,7 @@ def _check_links_inside_root(root: Path, links: list[str]) -> None:
 
 
 def _check_split_classes(
-    root: Path, classes: tuple[str, ...], images: dict[str, Folders], left_out: _SkippedFiles
+    root: Path, classes: tuple[str, ...], images: dict[str, Folders], left_out: _SkippedEntries
 ) -> None:
     if len(classes) == 1 and left_out.manifests:
         raise DataError(
@@ -324,47 +384,9 @@ def _check_split_classes(
             del folders[name]
 
 
-def _list_folder(folder: Path, left_out: _SkippedFiles) -> tuple[list[str], list[str], set[str]]:
-    """Names of folders and of other entries in natural order, without system files, and the links among them."""
-    try:
-        with os.scandir(folder) as entries:
-            listed = list(entries)
-    except OSError as error:
-        raise DataError(f"{folder} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
-    kept = [entry for entry in listed if not (entry.name.startswith(".") or entry.name in SYSTEM_FILES)]
-    left_out.system_files += len(listed) - len(kept)
-    kept.sort(key=lambda entry: natural_sort_key(entry.name))
-    folders = [entry.name for entry in kept if _is_folder(entry)]
-    files = [entry.name for entry in kept if not _is_folder(entry)]
-    return folders, files, {entry.name for entry in kept if entry.is_symlink()}
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
-
-
-def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> list[str]:
-    """Files with an image extension, whatever their contents, or without extension but with an image's signature."""
-    images = []
-    for file in files:
-        ending = os.path.splitext(file)[1].lower()
-        if ending in IMAGE_EXTENSIONS or (not ending and _has_image_signature(folder / file)):
-            images.append(file)
-        else:
-            example = (folder / file).relative_to(left_out.root).as_posix()
-            left_out.extension_counts[ending or "no ending"] += 1
-            left_out.extension_examples.setdefault(ending or "no ending", example)
-    return images
-
-
-def _has_image_signature(file: Path) -> bool:
-    if not file.is_file():  # a pipe would block
-        return False
-    try:
-        with file.open("rb") as opened:
-            return sniff_format(opened.read(132)) is not None  # DICOM has its signature after 128 bytes
-    except OSError:
-        return False
+def to_class_name(folder_name: str) -> str:
+    """The name of the class of a class folder: valid UTF-8, with accents as one letter each."""
+    return unicodedata.normalize("NFC", _to_printable_name(folder_name))
 
 
 def _to_printable_name(name: str) -> str:

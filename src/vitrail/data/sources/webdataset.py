@@ -28,7 +28,7 @@ from ..labels.columns import drop_split_column, infer_column_roles, read_groups,
 from ..labels.tasks import infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import SPLIT_NAMES, SPLITS, Source, natural_sort_key
-from .class_folders import SYSTEM_FILES
+from .image_files import SYSTEM_FILES
 from .label_input import Annotations, build_source
 from .table_files import TableBuilder, flatten_json_value, reject_duplicate_keys
 from .tar_index import TarEntry, TarMembers, TarShard, iter_tar_entries, quote_tar_name, read_members

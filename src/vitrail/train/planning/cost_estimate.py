@@ -23,7 +23,7 @@ from ..distributed.data_parallel import choose_strategy
 from ..events import Event, FinishEvent, RunCost
 from ..held_out import FEATURE_STATS_IMAGES, MAP_TIME_FRACTION, MIN_MAP_SECONDS
 from ..plan import MAX_COMPARED_IMAGES, MAX_VALIDATION_IMAGES, Plan
-from .throughput import Throughput
+from .throughput import MAX_MEASURED_TOKENS, Throughput
 
 # -- Predicted seconds and memory, shown with the plan and compared with the actual cost at the end
 
@@ -114,8 +114,9 @@ def _estimate_gpu_memory(context: PlanContext) -> int:
 
 def _measure_inference_seconds(plan: Plan, images: ImageStore) -> float:
     """Seconds of inference per view of an image; the first batch warms up."""
-    rows, device = images.indices[:TIMED_IMAGES], plan.compute.device
-    settings = InferenceSettings(device=device, precision=plan.compute.precision, batch_size=TIMED_IMAGES)
+    most, device = max(1, min(TIMED_IMAGES, MAX_MEASURED_TOKENS // plan.model.tokens)), plan.compute.device
+    rows = images.indices[:most]
+    settings = InferenceSettings(device=device, precision=plan.compute.precision, batch_size=most)
     model = create_model(plan.model, plan.seed).to(device)
     seconds = 0.0
     for _ in range(2):

@@ -18,6 +18,8 @@ REDUCED_SIDE, REDUCED_SIDE_FEW = 64, 96
 """Side of larger images after resizing: of many images, and of few, which are seen often enough for the finer size."""
 PATCH_ROWS, REDUCED_PATCH_ROWS = 7, 8
 """Patches along the short side of small images, and of resized ones: about 49 and 64 patches."""
+MAX_PATCHES = 256
+"""Most patches of a model whose size follows the pictures; of longer strips the long side is squashed."""
 FEMTO_BELOW_STEPS = 4_000
 """Steps of `pico` below which `femto` is better: it makes 1.5 times as many in the same time (EXPERIMENTS.md)."""
 
@@ -72,12 +74,18 @@ def _suggest_model_name(
     """The name of a small model with about 7 x 7 patches, or 8 x 8 for resized images; and reasons."""
     size, rows, why_size = _choose_image_size(fingerprint, request)
     patch, whole = choose_patch(size, rows)
-    if whole != size:
-        if request.image_size is not None:
-            raise UsageError(
-                f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
-            )
+    if whole != size and request.image_size is not None:
+        raise UsageError(f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model.")
+    limited = whole if request.image_size is not None else limit_patches(whole, patch)
+    if limited != whole:
+        whole_patches = whole[0] * whole[1] // patch**2
+        why_size += (
+            f", of which the long side is squashed to {max(limited)}: whole it would be {whole_patches:,} patches, "
+            f"which --image-size {whole[0]}x{whole[1]} takes"
+        )
+    elif whole != size:
         why_size += f", to the nearest whole patches {whole[0]} x {whole[1]}"
+    whole = limited
     shape = "pico" if runtime.device == "cpu" else "micro"
     more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
     pixels = f"{whole[0]}" if whole[0] == whole[1] else f"{whole[0]}x{whole[1]}"
@@ -104,6 +112,16 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
     square = "" if keeps_shape else ", made square: --image.fit crop cuts instead"
     shape = f"the pictures are {fingerprint.height} high, {fingerprint.width} wide{square}"
     return (side, side), REDUCED_PATCH_ROWS, f"{shape}; {why}"
+
+
+def limit_patches(size: tuple[int, int], patch: int) -> tuple[int, int]:
+    """An image size of whole patches with its long side shortened to at most `MAX_PATCHES` patches in all."""
+    rows, columns = size[0] // patch, size[1] // patch
+    if rows * columns <= MAX_PATCHES:
+        return size
+    short = min(rows, columns)
+    long = max(short, MAX_PATCHES // short)
+    return (short * patch, long * patch) if rows <= columns else (long * patch, short * patch)
 
 
 def choose_patch(size: tuple[int, int], rows: int = PATCH_ROWS) -> tuple[int, tuple[int, int]]:

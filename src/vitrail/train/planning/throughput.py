@@ -14,10 +14,12 @@ from .. import loop
 from ..context import PlanContext
 from ..distill.distillation import build_teacher
 from ..loop import build_train_state, train_steps
-from ..plan import ProgressiveStage
+from ..plan import ProgressiveStage, Recipe
 
 MEASURED_STEPS, WARM_UP = 12, 2
 MIN_MEASURED_STEPS, ENOUGH_SECONDS = 3, 5.0
+MAX_MEASURED_TOKENS = 65_536
+"""Most patches of a measured batch on one CPU: the pace of larger batches follows from fewer pictures."""
 TRIAL_STEPS = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
 
 
@@ -59,7 +61,7 @@ def measure_throughput(context: PlanContext) -> Throughput:
 def _measure_stage(context: PlanContext, stage: ProgressiveStage) -> float:
     """Mean seconds of the stage's first steps, without those that warm up."""
     dataset, group = context.dataset, context.group
-    recipe = dataclasses.replace(context.plan.recipe, steps=TRIAL_STEPS, steps_history=())
+    recipe, scale = _limit_batch(context)
     plan = dataclasses.replace(context.plan, recipe=recipe)
     train_state = build_train_state(create_model(plan.model, plan.seed), plan, group)
     train_state.teacher = build_teacher(plan, dataset)
@@ -68,10 +70,25 @@ def _measure_stage(context: PlanContext, stage: ProgressiveStage) -> float:
         plan.recipe.step_at(stage.begin), dataset.shard_ids("train"), dataset.source.task, group=group,
         custom_functions=dataset.custom_functions,
     )  # fmt: skip
-    list(itertools.islice(steps, WARM_UP))
     start_time, count = time.perf_counter(), 0
+    for _ in itertools.islice(steps, WARM_UP):
+        if group.world_size == 1 and (seconds := time.perf_counter() - start_time) > ENOUGH_SECONDS:
+            return seconds * scale  # a single step of a large model is enough
+        start_time = time.perf_counter()
     for count, _ in enumerate(itertools.islice(steps, MEASURED_STEPS), 1):
         seconds = time.perf_counter() - start_time
         if group.world_size == 1 and count >= MIN_MEASURED_STEPS and seconds > ENOUGH_SECONDS:
             break  # a few steps of a large model are enough
-    return (time.perf_counter() - start_time) / count
+    return (time.perf_counter() - start_time) / count * scale
+
+
+def _limit_batch(context: PlanContext) -> tuple[Recipe, float]:
+    """The recipe with a batch that a CPU finishes in seconds, and how many times larger the plan's own batch is."""
+    plan = context.plan
+    recipe = dataclasses.replace(plan.recipe, steps=TRIAL_STEPS, steps_history=())
+    parts = recipe.grad_accum_steps * recipe.repeated_augmentation
+    images = MAX_MEASURED_TOKENS // plan.model.tokens // parts * parts
+    if context.group.world_size > 1 or plan.compute.device != "cpu" or recipe.batch_size <= max(images, parts):
+        return recipe, 1.0
+    batch_size = max(images, parts)
+    return dataclasses.replace(recipe, batch_size=batch_size), recipe.batch_size / batch_size

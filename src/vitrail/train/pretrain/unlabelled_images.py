@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from ...data.decoding.decode import read_file_bytes, read_image
-from ...data.decoding.decoded_image import IMAGE_EXTENSIONS, SIGNATURE_BYTES, describe_unread_pictures, sniff_format
+from ...data.compact_strings import CompactStrings, RelativePaths
+from ...data.content_hashes import read_content
+from ...data.decoding.decode import read_image
 from ...data.loader import ImageStore, InMemoryImageStore, load_images
 from ...data.open import BUILT_IN, find_folder_reader, open_source
 from ...data.parallel import map_in_order
@@ -23,6 +22,7 @@ from ...data.random_crop import RandomResizedCrop
 from ...data.settings import DataSettings
 from ...data.source import MANIFEST_EXTENSIONS, ImageInput, Source
 from ...data.sources.class_folders import open_class_folders
+from ...data.sources.image_files import SkippedFiles, find_images
 from ...errors import DataError
 from ...spec import ImageSpec
 from ..dataset import MEMORY, RESIDENT_BYTES, Dataset
@@ -120,40 +120,24 @@ def open_extra_images(name: str, settings: DataSettings) -> Source:
 
 
 def _open_image_folder(folder: Path) -> Source:
-    """All images in a folder and its subfolders, by their extension, or by their first bytes without one."""
-    files, links, extensions = [], 0, Counter[str]()
-    for root, folders, names in os.walk(folder):
-        links += sum(Path(root, each).is_symlink() for each in folders)
-        files += [path for path in (Path(root, name) for name in names) if _is_image(path)]
-        extensions.update(os.path.splitext(name)[1].lower() for name in names)
-    unread = describe_unread_pictures(extensions)
-    linked = f"Links to folders are not followed: {links:,} in {folder}. Name what they lead to by itself."
-    if not files:
+    """All images in a folder and the folders below it, as `find_images` finds them."""
+    skipped = SkippedFiles(folder)
+    names = find_images(folder, skipped)
+    notes = [f"Left out of {folder}: {files}" for files in [skipped.describe_files()] if files]
+    notes += [links for links in [skipped.describe_linked_folders()] if links]
+    if not names:
+        why = "".join(f" {note}" for note in notes)
         raise DataError(
-            f"There are no pictures in {folder} or its folders. {f'{linked} ' if links else ''}"
-            f"{unread and f'Left out {unread} '}Leave --pretrain.extra_images out, or name others."
+            f"There are no pictures in {folder} or its folders.{why} Leave --pretrain.extra_images out, or name others."
         )
-    files.sort()
     return Source(
         name=folder.resolve().name,
         classes=("",),
-        images=files,
-        targets=np.zeros(len(files), np.int64),
-        ids=[str(file.relative_to(folder)) for file in files],
-        notes=((linked,) if links else ()) + ((f"Left out of {folder}: {unread}",) if unread else ()),
+        images=RelativePaths(folder, CompactStrings(names)),
+        targets=np.zeros(len(names), np.int64),
+        ids=CompactStrings(names),
+        notes=tuple(notes),
     )
-
-
-def _is_image(path: Path) -> bool:
-    if path.name[0] == "." or path.suffix:
-        return path.name[0] != "." and path.suffix.lower() in IMAGE_EXTENSIONS
-    if not path.is_file():  # reading a pipe would block
-        return False
-    try:
-        with path.open("rb") as file:
-            return sniff_format(file.read(SIGNATURE_BYTES)) is not None
-    except OSError:
-        return False
 
 
 def _select_images(source: Source, rows: Int64[np.ndarray, " n"]) -> Sequence[ImageInput]:
@@ -172,7 +156,7 @@ def _stores_pixels(source: Source) -> bool:
     """Whether a source has pixel arrays and not encoded files; the first readable image decides."""
     for image in source.images:
         try:
-            return isinstance(_read_stored(image), np.ndarray)
+            return isinstance(read_content(image), np.ndarray)
         except DataError:
             continue
     return False
@@ -183,15 +167,9 @@ def _hash_images(source: Source, by_values: bool) -> Iterator[bytes]:
     return map_in_order(_hash_values if by_values else _hash_bytes, source.images)
 
 
-def _read_stored(image: ImageInput) -> bytes | np.ndarray:
-    if isinstance(image, np.ndarray):
-        return image
-    return read_file_bytes(image) if isinstance(image, Path) else image.fetch()
-
-
 def _hash_bytes(image: ImageInput) -> bytes:
     try:
-        content = _read_stored(image)
+        content = read_content(image)
     except DataError as error:
         return str(error).encode()  # refused later, when it is decoded
     return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).digest()

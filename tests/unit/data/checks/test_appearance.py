@@ -104,3 +104,24 @@ def test_formats_and_remarks_of_the_decoder_are_counted(tmp_path):
     assert concern(findings, "turned-upright-by-exif").rows == (1,)
     assert concern(findings, "ending-does-not-match-contents").rows == (2,)
     assert concern(findings, "mixed-formats").text == "Pictures of different formats: 1 JPEG, 2 PNG."
+
+
+def test_strips_that_would_be_squashed_are_named_with_the_way_forward():
+    strips = np.random.default_rng(0).integers(0, 256, (6, 8, 320), dtype=np.uint8)
+    spec = ImageSpec(height=8, width=40, channels=1)
+    found = concern(checked(of_arrays(*strips), spec, patch=(2, 2)), "much-squashed")
+    assert len(found.rows) == 6 and found.severity == "warning"
+    assert found.text == (
+        "6 pictures are squashed from about 8 x 320 to the 8 x 40 pixels that the model reads, 8 times more along one "
+        "side than along the other."
+    )
+    assert "--image-size HEIGHTxWIDTH" in found.advice and "--image.fit crop" in found.advice
+    wide = checked(of_arrays(*strips), ImageSpec(height=8, width=320, channels=1), patch=(2, 2))
+    assert "much-squashed" not in [each.code for each in wide.issues]
+
+
+def test_so_many_patches_that_a_training_takes_long_are_counted():
+    spec = ImageSpec(height=64, width=2048, channels=1)
+    found = concern(checked(of_arrays(*textures(3, side=20)), spec, patch=(8, 8)), "many-patches")
+    assert found.text == "The model would read each picture as 2,048 patches; about 64 are usual."
+    assert "some 32 times as long" in found.advice

@@ -92,8 +92,8 @@ def test_D3_what_a_system_keeps_beside_the_pictures_is_no_class(draw, folder):
     assert source.notes == ("Left out 2 hidden or system files and folders.",)
 
 
-def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
-    root = draw("cat/1.png", "dog/1.png", "dog/deeper/1.png", "loose.png")
+def test_D6_other_files_are_left_out_and_counted(draw):
+    root = draw("cat/1.png", "dog/1.png", "loose.png")
     (root / "labels.csv").write_text("a")
     (root / "cat/a.heic").write_text("a")
     (root / "cat/b.heic").write_text("a")
@@ -104,7 +104,6 @@ def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     assert opened(root).notes == (
         f"Left out 1 picture beside the class folders of '{root}'.",
         f"Left out 4 files of other kinds: {kinds}. Pictures are {ACCEPTED_FORMATS}. {unread}",
-        "Left out 1 folder inside class folders; classes are one level deep.",
         f"labels.csv is not read, as there are class folders. To learn from that file: vitrail train {root}/labels.csv",
     )
 
@@ -163,10 +162,96 @@ def test_a_folder_without_pictures_says_what_was_expected(tmp_path):
         opened(tmp_path)
 
 
-def test_data_one_level_down_is_pointed_at(draw):
+def test_D6_pictures_as_deep_as_people_nest_them_belong_to_the_first_folder(draw):
+    root = draw("cat/2024/01/5/x.png", "cat/a.png", "dog/2024/b.png", "dog/2.png", "dog/10.png", "dog/.cache/3.png")
+    source = opened(root)
+    assert source.classes == ("cat", "dog") and source.targets.tolist() == [0, 0, 1, 1, 1]
+    assert list(source.ids) == ["cat/a.png", "cat/2024/01/5/x.png", "dog/2.png", "dog/10.png", "dog/2024/b.png"]
+    assert list(source.metadata["folder"]) == ["", "2024/01/5", "", "", "2024"]
+    deeper = (
+        "2 of 5 pictures lie deeper, in folders inside the class folders, such as '2024'; each belongs to the class"
+    )
+    assert source.notes[0] == (
+        f"{deeper} of the first folder, 'cat' (2 pictures), 'dog' (3 pictures). If the inner folders are the classes: "
+        "--data.class_level 2"
+    )
+
+
+def test_D6_hundreds_of_folders_in_each_other_are_no_limit(draw):
+    source = opened(draw(f"cat/{'d/' * 300}1.png", "dog/1.png"))
+    assert source.targets.tolist() == [0, 1]
+
+
+def test_D6_pictures_below_splits_may_lie_as_deep(draw):
+    source = opened(draw("train/a/x/1.png", "train/b/1.png", "val/b/y/z/2.png", "test/a/3.png"))
+    assert {split: rows.tolist() for split, rows in source.splits.items()} == {"train": [0, 1], "val": [2], "test": [3]}
+    assert list(source.metadata["folder"]) == ["x", "", "y/z", ""]
+
+
+def test_folders_of_one_name_in_several_class_folders_are_told_with_counts_and_the_way_forward(draw):
+    root = draw("north/cat/1.png", "north/dog/1.png", "south/cat/1.png", "south/cat/2.png", "south/dog/1.png")
+    (note,) = opened(root).notes
+    assert note == (
+        f"The classes of {root} are its folders 'north' (2 pictures), 'south' (3 pictures), but folders of the same "
+        "names lie in several of them: 'cat' (3 pictures), 'dog' (2 pictures). If those are the classes: "
+        "--data.class_level 2"
+    )
+    source = opened(root, class_level=2)
+    assert source.classes == ("cat", "dog") and source.targets.tolist() == [0, 0, 0, 1, 1] and not source.notes
+    assert list(source.metadata["folder"]) == ["north", "south", "south", "north", "south"]
+    assert opened(root, class_level=2, group="folder").groups.tolist() == ["north", "south", "south", "north", "south"]
+
+
+def test_dates_inside_class_folders_are_no_doubt_about_the_classes(draw):
+    files = [f"{kind}/2024-0{month}/{month}.png" for kind in ("cat", "dog") for month in (1, 2)]
+    source = opened(draw(*files))
+    assert source.classes == ("cat", "dog") and source.notes[0].startswith("4 of 4 pictures lie deeper")
+    grouped = opened(draw(*files, "dog/3.png"), group="folder")
+    assert grouped.groups.tolist() == ["2024-01", "2024-02", "dog/3.png", "2024-01", "2024-02"]
+
+
+def test_folders_called_like_dates_are_told(draw):
+    (note,) = opened(draw("2024-01-05/1.png", "2024-02-17 evening/1.png")).notes
+    assert "called like dates: '2024-01-05' (1 picture), '2024-02-17 evening' (1 picture)" in note
+    assert "write a manifest" in note
+
+
+def test_splits_inside_class_folders_are_told_and_not_followed(draw):
+    source = opened(draw("cat/train/1.png", "cat/test/2.png", "dog/train/1.png", "dog/test/2.png"))
+    assert not source.splits and "which are not followed as splits" in source.notes[0]
+    assert f"{source.images.root / 'train'}/CLASS" in source.notes[0]
+
+
+def test_one_folder_around_the_class_folders_is_pointed_at(draw):
     root = draw("flowers/rose/1.png", "flowers/lily/1.png")
-    with pytest.raises(DataError, match=r"no pictures found.*Is the data one level further down, in .*flowers\?"):
-        opened(root)
+    source = opened(root)
+    assert source.classes == ("flowers",)
+    assert source.notes[0].endswith(
+        f"in it are the folders 'lily', 'rose'. If those are the classes, give {root / 'flowers'} instead of {root}."
+    )
+
+
+def test_a_level_without_folders_says_which_one_was_asked_for(draw):
+    root = draw("cat/1.png", "dog/1.png")
+    with pytest.raises(DataError, match=r"--data\.class_level 3 looks for them 3 folders deep"):
+        opened(root, class_level=3)
+    with pytest.raises(UsageError, match=r"class_level must be at least 1, the first folder\. Got 0"):
+        opened(root, class_level=0)
+    with pytest.raises(UsageError, match=r"--group folder was asked for, and .* has no folders but those of its class"):
+        opened(root, group="folder")
+
+
+def test_files_called_heic_that_hold_a_jpeg_are_read_and_others_named(draw):
+    root = draw("cat/1.jpg", "dog/1.png")
+    (root / "cat/1.jpg").rename(root / "cat/IMG_1.HEIC")
+    (root / "dog/IMG_2.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (root / "dog/MVI_3.MOV").write_bytes(b"\0\0\0\x14ftypqt  \0\0\0\0qt  ")
+    source = opened(root)
+    assert list(source.ids) == ["cat/IMG_1.HEIC", "dog/1.png"]
+    assert source.notes[0].startswith(
+        "Left out 2 files of other kinds: 1 x .heic (dog/IMG_2.heic), 1 x .mov (dog/MVI_3.MOV). Pictures are"
+    )
+    assert "1 x .mov: videos; take pictures out of it, which ffmpeg does" in source.notes[0]
 
 
 def test_pictures_without_class_folders_have_their_own_sentence(draw):
@@ -212,6 +297,8 @@ def test_D6_links_to_folders_are_followed_and_loops_do_no_harm(draw):
     (root / "set/self").symlink_to(root / "set/self")
     source = opened(root / "set", allow_outside_root=True)
     assert tuple(source.ids) == ("cat/1.png", "dog/1.png")
+    linked = f"Links to folders are not followed: 1, such as {root / 'set/dog/loop'}. Name what they lead to by itself."
+    assert source.notes[-1] == linked
 
 
 def test_D13_links_that_lead_out_of_the_folder_are_refused_unless_that_is_allowed(draw):

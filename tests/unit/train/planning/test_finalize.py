@@ -143,3 +143,38 @@ def test_a_model_that_was_asked_for_stays(settled):
     drafted = dataclasses.replace(minutes(0.1), model_name="vit_pico_patch2_8", model=PICO)
     plan, *_ = settled(drafted, model="vit_pico_patch2_8")
     assert plan.model == PICO
+
+
+def test_the_pace_of_batches_with_very_many_patches_follows_from_a_few_pictures(monkeypatch):
+    batches: list[int] = []
+
+    def steps(train_state, images, targets, plan, *words, **more):
+        batches.append(plan.recipe.batch_size)
+        yield from [None] * 100
+
+    monkeypatch.setattr(throughput, "train_steps", steps)
+    context = draft(PLAN)
+    monkeypatch.setattr(throughput, "MAX_MEASURED_TOKENS", 10 * PLAN.model.tokens)
+    few = throughput._limit_batch(context)
+    assert (few[0].batch_size, few[1]) == (10, 12.8)
+    throughput.measure_throughput(context)
+    parts = dataclasses.replace(PLAN, recipe=dataclasses.replace(PLAN.recipe, grad_accum_steps=4))
+    assert throughput._limit_batch(context.with_plan(parts))[0].batch_size == 8
+    monkeypatch.setattr(throughput, "MAX_MEASURED_TOKENS", 1000 * PLAN.model.tokens)
+    throughput.measure_throughput(context)
+    assert batches == [10, 128]
+
+
+def test_one_step_is_enough_where_it_takes_long(monkeypatch):
+    clock = iter(range(0, 1000, 7))
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: float(next(clock)))
+    made: list[int] = []
+
+    def steps(*words, **more):
+        for number in range(100):
+            made.append(number)
+            yield None
+
+    monkeypatch.setattr(throughput, "train_steps", steps)
+    assert throughput.measure_throughput(draft(PLAN)).mean_seconds == 7.0
+    assert made == [0]

@@ -13,7 +13,7 @@ from vitrail.runtime import Runtime
 from vitrail.train.plan import Plan, ProgressiveStage, Recipe
 from vitrail.train.plan_reasons import DEFAULT_REASONS, complete_reasons
 from vitrail.train.planning import unused_settings
-from vitrail.train.planning.model_size import choose_patch
+from vitrail.train.planning.model_size import MAX_PATCHES, choose_patch
 from vitrail.train.planning.planner import draft_plan, fix_steps, space_evaluations
 from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import DatasetFingerprint, TrainRequest
@@ -322,3 +322,19 @@ def test_a_value_that_is_not_the_default_is_explained_by_the_rule_that_chose_it(
 
 def test_the_standing_reasons_belong_to_fields_that_exist():
     assert DEFAULT_REASONS.keys() <= {field.name for field in config.describe(Plan)}
+
+
+@pytest.mark.parametrize(
+    ("size", "read", "patch"),
+    [((64, 2048), (64, 256), 8), ((2048, 64), (256, 64), 8), ((10, 20_000), (10, 102), 2), ((60, 2048), (63, 324), 9)],
+)
+def test_long_strips_get_at_most_256_patches_and_say_what_all_of_them_would_be(size, read, patch):
+    plan, reasons = draft_plan(dataclasses.replace(CLOTHES, height=size[0], width=size[1]), wishes(), MACHINE)
+    assert (plan.model.image_size, plan.model.patch) == (read, (patch, patch))
+    assert plan.model.grid.patches <= MAX_PATCHES == 256
+    whole = choose_patch(size)[1]
+    many = whole[0] * whole[1] // patch**2
+    assert f"squashed to {max(read)}: whole it would be {many:,} patches" in reasons["model.image_size"]
+    assert f"--image-size {whole[0]}x{whole[1]}" in reasons["model.image_size"]
+    asked, _ = draft_plan(CLOTHES, wishes(image_size=(64, 2048)), MACHINE)
+    assert asked.model.grid.patches == 2048, "a size that is asked for is followed"

@@ -297,9 +297,10 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
     (more / "linked").symlink_to(folder_of(255 - drawn().images[3:5], tmp_path / "elsewhere"))
     found = unlabelled_images.open_extra_images(str(more), DataSettings())
     assert list(found.ids) == ["01.png", "02.png", "IM0001"]
-    linked, unread = found.notes
-    assert linked == f"Links to folders are not followed: 1 in {more}. Name what they lead to by itself."
-    assert unread.startswith(f"Left out of {more}: 1 x .heic: pictures that Vitrail does not read; convert it to")
+    unread, linked = found.notes
+    lead = f"Links to folders are not followed: 1, such as {more / 'linked'}. Name what they lead to by itself."
+    assert linked == lead
+    assert unread.startswith(f"Left out of {more}: 3 files of other kinds: ") and "1 x .heic: pictures that" in unread
     shards = tmp_path / "shards"
     shards.mkdir()
     with tarfile.open(shards / "a.tar", "w") as shard:
