@@ -97,3 +97,14 @@ def test_a_folder_without_a_run_is_refused(vitrail, tmp_path):
 def test_numbers_are_those_of_the_checklist_and_what_no_run_can_know_has_a_question():
     assert [item.number for item in CLAIM_ITEMS] == list(range(1, 43))
     assert all(CLAIM_ITEMS[number - 1].question for number in (3, 5, 8, 12, 14, 16, 18, 32, 40, 42))
+
+
+def test_how_intervals_were_made_is_told_by_groups_where_there_are_some(run):
+    assert "Wilson's for shares, Newcombe's score interval" in claim.claim_answers_from_run(run)[29]
+    facts = json.loads((run / "report.json").read_text())
+    for one in facts["metrics"]:
+        one["groups"] = 7
+    (run / "report.json").write_text(json.dumps(facts))
+    told = claim.claim_answers_from_run(run)[29]
+    assert told.startswith("95 % intervals, by 7 groups: Wilson's for shares, in which groups and not images count;")
+    assert "whole groups were drawn" in told

@@ -85,8 +85,8 @@ def test_a_source_that_the_model_has_learnt_from_is_named_with_how_many_of_it(vi
         learnt = {row["id"] for one in runs for row in rows_of(one / "splits.csv") if row["split"] == "train"}
         answer = vitrail("evaluate", run, flowers)
         assert answer.code == 0 and len(learnt) > 5
-        assert f"{run} has learnt from {len(learnt)} of these 10 pictures with their answers" in answer.err
-    assert "with their answers" not in vitrail("evaluate", run_folder).err
+        assert f"WARNING  {run} has learnt from {len(learnt)} of these 10 pictures with their answers" in answer.out
+    assert "with their answers" not in vitrail("evaluate", run_folder).out
 
 
 def test_the_figures_are_those_of_all_answers(folds):
@@ -115,6 +115,8 @@ def test_figures_stand_in_a_table_and_in_the_appendix_for_papers(vitrail, folds)
     assert vitrail("report", folds, "--claim").code == 0
     page = (folds / "claim.md").read_text()
     assert "The models of all folds answer together" in page and "3 models, one for each fold" in page
+    assert "All together are measured on none." in page
+    assert "answers new pictures, is measured on none" in vitrail("evaluate", folds).err
 
 
 @pytest.mark.wide
@@ -244,3 +246,25 @@ def test_folds_are_measured_on_the_answers_of_models_that_have_not_seen_the_pict
     assert vitrail("evaluate", folds).out.splitlines()[0].endswith(f"on {flowers.name}, split out-of-fold")
     answer = vitrail("evaluate", folds, "--corruptions", "films")
     assert answer.code == 2 and "only --by can be asked of those" in answer.err
+
+
+def test_the_ensemble_is_measured_on_an_official_test_split(vitrail, flowers, tmp_path):
+    for split, numbers in (("train", "0123"), ("test", "4")):
+        for kind in ("disc", "stripes"):
+            (tmp_path / "parted" / split / kind).mkdir(parents=True)
+            for number in numbers:
+                shutil.copy(flowers / kind / f"{number}.png", tmp_path / "parted" / split / kind)
+    out = tmp_path / "folds"
+    assert vitrail("train", tmp_path / "parted", *TINY, "--folds", "2", "--steps", "2", "--out", out).code == 0
+    together = rows_of(out / "predictions" / "ensemble-on-test.csv")
+    alone = [rows_of(out / f"fold-{k}" / "predictions" / "test.csv") for k in range(2)]
+    for row, *each in zip(together, *alone, strict=True):
+        mean = np.mean([float(one["prob_disc"]) for one in each])
+        assert float(row["prob_disc"]) == pytest.approx(mean, abs=1e-6)
+    told = json.loads((out / "metrics-ensemble-on-test.json").read_text())
+    assert told["n"] == 2 and told["split"] == "ensemble-on-test"
+    assert {row["split"] for row in rows_of(out / "results.csv")} == {"out-of-fold", "ensemble-on-test"}
+    page = (out / "report.html").read_text()
+    assert "by the mean of all models" in page and "is measured on none" not in page
+    assert vitrail("report", out, "--claim").code == 0
+    assert "All together: Accuracy on 2 held-out pictures (ensemble-on-test)" in (out / "claim.md").read_text()

@@ -160,6 +160,20 @@ def test_a_model_is_not_compared_on_pictures_that_the_other_has_learnt_from(vitr
     assert answer.code == 2 and answer.err.startswith("vitrail: There is no model at nowhere. Answers need one")
 
 
+def test_figures_of_training_pictures_carry_a_warning_wherever_they_go(vitrail, run_folder):
+    for split in ("train", "all"):
+        answer = vitrail("evaluate", run_folder, "--split", split)
+        assert re.search(r"^WARNING  .* has learnt from \d+ of these \d+ pictures", answer.out, re.MULTILINE)
+        told = json.loads(vitrail("evaluate", run_folder, "--split", split, "--json").out)
+        assert "so the figures are too good" in told["warning"]
+        refused = vitrail("evaluate", run_folder, "--split", split, "--by", "all", "--keep")
+        assert refused.code == 2 and "it has learnt from those of --split" in refused.err
+    assert "held-out" not in vitrail("evaluate", run_folder, "--split", "train").out
+    assert "were fitted to" in vitrail("evaluate", run_folder, "--split", "val").out
+    plain = vitrail("evaluate", run_folder)
+    assert "WARNING" not in plain.out and "warning" not in json.loads(vitrail("evaluate", run_folder, "--json").out)
+
+
 def test_evaluating_another_split_and_another_source(vitrail, run_folder, flowers):
     assert "split val" in vitrail("evaluate", run_folder, "--split", "val").out
     answer = vitrail("evaluate", run_folder / "model", flowers)

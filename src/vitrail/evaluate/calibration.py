@@ -1,4 +1,4 @@
-"""Calibration: temperature scaling, reliability curves, calibration errors, target scaling and risk-coverage curves.
+"""Calibration: temperature scaling, reliability curves, error, slope, target scaling and risk-coverage curves.
 
 A temperature divides the logits of every image: above 1 it lowers the confidence of a model, below 1 it raises it. It
 is fitted on validation images, stored in the bundle, and applied by every interface. It never changes the most probable
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
-from ..stats.intervals import Interval, wilson_interval
+from ..stats.intervals import Interval, effective_count, proportion_interval
 
 MIN_IMAGES = 100
 """Validation images that a temperature needs; for a label at least 10 of them with it and 10 without."""
@@ -26,6 +26,9 @@ LOG_TEMPERATURE_PRIOR_STD = 0.5
 and a few images that are all correct cannot drive the temperature to 0."""
 TEMPERATURE_RANGE = (0.05, 20.0)
 NUM_BINS = 15
+MIN_IMAGES_PER_BIN = 20
+"""Images in a bin of a calibration error: of one image the rate is 0 or 1, which chance explains always."""
+MAX_NEWTON_STEPS = 100
 
 
 def fit_temperature(
@@ -86,23 +89,47 @@ class CalibrationBin(NamedTuple):
     observed_rate: float
     """Fraction of them whose outcome is true."""
     interval: Interval
-    """95 % Wilson interval of that fraction."""
+    """Wilson interval of that fraction, 95 % unless asked otherwise."""
     n: int
+    chance_gap: float
+    """Standard deviation of observed_rate - mean_probability of a calibrated model."""
+
+    @property
+    def gap(self) -> float:
+        """|observed rate - mean probability|."""
+        return abs(self.observed_rate - self.mean_probability)
 
 
 def reliability_curve(
-    probabilities: Float[np.ndarray, " n"], outcomes: Bool[np.ndarray, " n"], bins: int = NUM_BINS
+    probabilities: Float[np.ndarray, " n"],
+    outcomes: Bool[np.ndarray, " n"],
+    bins: int = NUM_BINS,
+    groups: Shaped[np.ndarray, " n"] | None = None,
+    level: float = 0.95,
 ) -> list[CalibrationBin]:
-    """Reliability curve with equal-count bins, in order of probability; fewer bins where there are fewer images."""
-    return [
-        CalibrationBin(
-            float(probabilities[group].mean()),
-            float(outcomes[group].mean()),
-            wilson_interval(int(outcomes[group].sum()), len(group)),
-            len(group),
+    """Reliability curve with equal-count bins, in order of probability; fewer bins where there are fewer images.
+
+    Args:
+        groups: group of each image, such as its patient, for the intervals.
+        level: confidence level of the intervals.
+    """
+    order = np.argsort(probabilities, kind="stable")
+    curve = []
+    for rows in np.array_split(order, bins):
+        if not len(rows):
+            continue
+        p, own = probabilities[rows].astype(np.float64), None if groups is None else groups[rows]
+        n = len(rows) if own is None else effective_count(own)
+        curve.append(
+            CalibrationBin(
+                mean_probability=float(p.mean()),
+                observed_rate=float(outcomes[rows].mean()),
+                interval=proportion_interval(outcomes[rows], own, level),
+                n=len(rows),
+                chance_gap=float(np.sqrt((p * (1 - p)).mean() / n)),
+            )
         )
-        for group in _equal_count_bins(probabilities, bins)
-    ]
+    return curve
 
 
 def debiased_calibration_error(
@@ -113,7 +140,8 @@ def debiased_calibration_error(
     The plain mean of |observed rate - probability| is above 0 even for a calibrated model, and grows as images get
     fewer. Here the sign of a bin's gap comes from one half of its images and its size from the other half, averaged
     over all splits: for a calibrated model the mean of that is 0, and a large gap keeps its size. A negative sum, which
-    only chance produces, is returned as 0.
+    only chance produces, is returned as 0. Bins hold at least MIN_IMAGES_PER_BIN images; a single bin of all of them
+    finds a small gap of one sign, which each of many bins may take for chance, and the larger of both errors counts.
 
     Raises:
         UsageError: no images.
@@ -121,20 +149,129 @@ def debiased_calibration_error(
     Source: own; the bias of the plain estimate is described by Roelofs et al. 2022, "Mitigating bias in calibration
     error estimation", and Kumar et al. 2019, "Verified uncertainty calibration".
     """
+    return max(_debiased_error(curve) for curve in _error_curves(probabilities, outcomes, bins, None))
+
+
+def _error_curves(
+    probabilities: np.ndarray, outcomes: np.ndarray, bins: int, groups: np.ndarray | None
+) -> list[list[CalibrationBin]]:
+    """Reliability curves of several bins and of one, with intervals that hold for both together (Bonferroni)."""
+    n = len(probabilities)
+    if not n:
+        raise UsageError("A calibration error needs at least one picture. Got none.")
+    counts = {max(1, min(bins, n // MIN_IMAGES_PER_BIN)), 1}
+    return [reliability_curve(probabilities, outcomes, count, groups, 1 - 0.05 / len(counts)) for count in counts]
+
+
+def _debiased_error(curve: list[CalibrationBin]) -> float:
     from scipy.special import erf
 
-    if not len(probabilities):
-        raise UsageError("A calibration error needs at least one picture. Got none.")
     total = 0.0
-    for group in _equal_count_bins(probabilities, bins):
-        p = probabilities[group].astype(np.float64)
-        gap = abs(float(outcomes[group].mean() - p.mean()))
-        std = float(np.sqrt((p * (1 - p)).sum())) / len(group)  # of the gap of a calibrated model
+    for one in curve:
+        gap, std = one.gap, one.chance_gap
         if std > 0:
             density = np.exp(-0.5 * (gap / std) ** 2) / np.sqrt(2 * np.pi)
             gap = gap * float(erf(gap / std / np.sqrt(2))) - 2 * std * float(density)
-        total += gap * len(group) / len(probabilities)
-    return max(0.0, total)
+        total += gap * one.n
+    return max(0.0, total / sum(one.n for one in curve))
+
+
+def _error_interval(curve: list[CalibrationBin], error: float) -> Interval:
+    """Interval of the mean gap of the bins by MOVER; below, a bin's gap is as uncertain as its rate, also near 0."""
+    n, below, above = sum(one.n for one in curve), 0.0, 0.0
+    for one in curve:
+        (low, high), p = one.interval, one.mean_probability
+        below += (one.n * max(one.observed_rate - low, high - one.observed_rate)) ** 2
+        above += (one.n * (max(high - p, p - low) - one.gap)) ** 2
+    return Interval(max(0.0, error - below**0.5 / n), min(1.0, error + above**0.5 / n))
+
+
+class CalibrationSummary(NamedTuple):
+    """How far probabilities are from what happens, each with its 95 % interval."""
+
+    error: float
+    """`debiased_calibration_error`; with groups, chance counts groups."""
+    error_interval: Interval
+    in_the_large: float
+    """Observed rate minus mean probability: below 0 is overconfident."""
+    in_the_large_interval: Interval
+    slope: float | None
+    """Slope of the outcome on the log-odds of the probability, 1 for a calibrated model; None with fewer than
+    MIN_IMAGES_PER_SIDE outcomes of either kind."""
+    slope_interval: Interval | None
+
+    def named_figures(self) -> dict[str, tuple[float, Interval]]:
+        """The measured figures with their intervals by the names of metrics."""
+        figures = {
+            "calibration_error": (self.error, self.error_interval),
+            "calibration_in_the_large": (self.in_the_large, self.in_the_large_interval),
+        }
+        if self.slope is not None and self.slope_interval is not None:
+            figures["calibration_slope"] = (self.slope, self.slope_interval)
+        return figures
+
+
+def summarize_calibration(
+    probabilities: Float[np.ndarray, " n"],
+    outcomes: Bool[np.ndarray, " n"],
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> CalibrationSummary:
+    """Calibration error, calibration in the large and calibration slope.
+
+    Args:
+        groups: group of each image, such as its patient.
+
+    Raises:
+        UsageError: no images.
+
+    Source: Cox 1958, "Two further applications of a model for binary regression"; Steyerberg 2019, "Clinical prediction
+    models", section 15.3. The mean probability counts as exact.
+    """
+    curves = _error_curves(probabilities, outcomes, NUM_BINS, groups)
+    errors = [_debiased_error(curve) for curve in curves]
+    intervals = [_error_interval(curve, error) for curve, error in zip(curves, errors, strict=True)]
+    mean = float(probabilities.astype(np.float64).mean())
+    slope = _fit_calibration_slope(probabilities.astype(np.float64), outcomes, groups)
+    return CalibrationSummary(
+        error=max(errors),
+        error_interval=Interval(max(one.low for one in intervals), max(one.high for one in intervals)),
+        in_the_large=float(outcomes.mean()) - mean,
+        in_the_large_interval=Interval(*(end - mean for end in proportion_interval(outcomes, groups))),
+        slope=None if slope is None else slope[0],
+        slope_interval=None if slope is None else slope[1],
+    )
+
+
+def _fit_calibration_slope(
+    probabilities: np.ndarray, outcomes: np.ndarray, groups: np.ndarray | None
+) -> tuple[float, Interval] | None:
+    """Slope of a logistic regression on the log-odds, with a robust (sandwich) interval; None where it has no limit."""
+    from scipy.special import expit, logit
+
+    room = float(np.finfo(np.float32).eps)
+    odds = logit(np.clip(probabilities, room, 1 - room))
+    members = np.arange(len(odds)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    count = int(members.max(initial=0)) + 1
+    if min(outcomes.sum(), (~outcomes).sum()) < MIN_IMAGES_PER_SIDE or odds.std() < 1e-6 or count < 2:
+        return None
+    design = np.stack([np.ones_like(odds), odds - odds.mean()], axis=1)  # [n, 2]
+    weights = np.zeros(2)
+    for _ in range(MAX_NEWTON_STEPS):
+        rates = expit(design @ weights)
+        bread = (design * (rates * (1 - rates))[:, None]).T @ design
+        if np.linalg.cond(bread) > 1e12:  # the outcomes are separated
+            return None
+        step = np.linalg.solve(bread, design.T @ (outcomes - rates))
+        weights = weights + np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-8:
+            break
+    else:
+        return None
+    residuals = design * (outcomes - rates)[:, None]
+    scores = np.stack([np.bincount(members, column) for column in residuals.T], axis=1)  # [groups, 2]
+    inverse = np.linalg.inv(bread)
+    reach = 1.96 * float(np.sqrt((inverse @ (scores.T @ scores) @ inverse)[1, 1] * count / (count - 1)))
+    return float(weights[1]), Interval(float(weights[1]) - reach, float(weights[1]) + reach)
 
 
 def expected_calibration_error(
@@ -148,11 +285,6 @@ def expected_calibration_error(
     indices = np.clip(np.ceil(p * bins).astype(np.int64) - 1, 0, bins - 1)
     gaps = np.bincount(indices, outcomes - p, minlength=bins)  # images * (observed rate - probability)
     return float(np.abs(gaps).sum() / len(p))
-
-
-def _equal_count_bins(probabilities: np.ndarray, bins: int) -> list[np.ndarray]:
-    order = np.argsort(probabilities, kind="stable")
-    return [group for group in np.array_split(order, bins) if len(group)]
 
 
 # -- Target scaling for regression

@@ -11,10 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 
 from ..data.source import Task
-from ..stats.intervals import Interval, bootstrap_interval
+from ..stats.intervals import Interval, proportion_interval
 from ..stats.predictive import PredictiveValues, Rate, predictive_values
 from .decisions import UNLIKE, UNSURE, Decisions
-from .metrics import proportion_interval
 from .predictions import (
     LABEL_THRESHOLD,
     ClassificationPredictions,
@@ -244,14 +243,8 @@ def _binary_figures(
 
 
 def estimate_rate(mask: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None) -> Rate | None:
-    """The fraction of True with its 95 % interval, Wilson's or that of a bootstrap over groups; None without any."""
-    resampled = None
-    if groups is not None and mask.any() and not mask.all():
-        _, numbers = np.unique(groups, return_inverse=True)
-        sums = np.stack([np.bincount(numbers, mask), np.bincount(numbers)], 1)  # [groups, 2]
-        resampled = bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)
-    interval = proportion_interval(mask, groups, resampled)
-    return None if interval is None else Rate(float(mask.mean()), interval)
+    """The fraction of True with its 95 % interval, see `proportion_interval`; None without any."""
+    return Rate(float(mask.mean()), proportion_interval(mask, groups)) if len(mask) else None
 
 
 def _scale_complement(rate: Rate, factor: float) -> Rate:

@@ -15,8 +15,14 @@ from ..errors import DataError, NonFiniteError
 from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc
-from ..stats.intervals import Interval, bootstrap_intervals, wilson_interval
-from .calibration import debiased_calibration_error, expected_calibration_error
+from ..stats.intervals import (
+    Interval,
+    bootstrap_intervals,
+    effective_count,
+    mean_of_rates_interval,
+    proportion_interval,
+)
+from .calibration import CalibrationSummary, expected_calibration_error, summarize_calibration
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
 
 Span = tuple[float, float]
@@ -49,9 +55,10 @@ class PerClassMetrics:
 class ClassificationMetrics:
     """All metrics of one split; intervals are 95 %.
 
-    Proportions have Wilson intervals, areas under the ROC curve DeLong's, all others the percentile bootstrap. With
-    groups, proportions have the bootstrap too, it resamples whole groups, and DeLong's variance sums over groups.
-    Without any error, balanced accuracy, F1 and kappa have the interval of the accuracy.
+    Proportions have Wilson intervals, and so has their mean (`mean_of_rates_interval`); areas under the ROC curve have
+    Newcombe's score interval, all others the percentile bootstrap. With groups, an image counts as part of its group:
+    Wilson's takes groups for images, DeLong's variance sums over groups, and the bootstrap resamples whole groups. No
+    lower bound is above that of a split without any error.
     """
 
     split: str
@@ -60,6 +67,8 @@ class ClassificationMetrics:
     """Number of groups, such as patients, if there are groups."""
     accuracy: float
     accuracy_interval: Span
+    majority: float | None = None
+    """Accuracy of always answering with the most frequent class of these images."""
     balanced_accuracy: float
     """Mean recall over the classes that occur."""
     balanced_accuracy_interval: Span
@@ -87,9 +96,16 @@ class ClassificationMetrics:
     """Mean squared error of the probabilities, summed over classes; for two classes half of it."""
     brier_interval: Span
     calibration_error: float
-    """Debiased calibration error of the confidence over 15 equal-count bins."""
+    """Debiased calibration error of the confidence over equal-count bins."""
+    calibration_error_interval: Span | None = None
+    calibration_in_the_large: float | None = None
+    """Accuracy of the most probable classes minus their mean confidence: below 0 is overconfident."""
+    calibration_in_the_large_interval: Span | None = None
+    calibration_slope: float | None = None
+    """Slope of being right on the log-odds of the confidence: below 1, high confidences are too high."""
+    calibration_slope_interval: Span | None = None
     plain_calibration_error: float
-    """ECE: the same over 15 equal-width bins, with the bias that chance adds."""
+    """ECE: the error over 15 equal-width bins, with the bias that chance adds."""
     confusion: tuple[tuple[int, ...], ...]
     """Confusion matrix, images [target][prediction]."""
     per_class: tuple[PerClassMetrics, ...]
@@ -101,7 +117,7 @@ class ClassificationMetrics:
     def headline(self) -> str:
         """The primary metric in a sentence without its full stop."""
         low, high = self.accuracy_interval
-        where = f"on {self.n:,} held-out pictures ({self.split})"
+        where = f"on {describe_images(self.n, self.split)}"
         return f"Accuracy {where}: {self.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
 
     def describe_doubt(self) -> str:
@@ -118,6 +134,23 @@ class ClassificationMetrics:
             "(kappa) may be 0."
         )
 
+    @property
+    def majority_class(self) -> str:
+        """The most frequent class of these images."""
+        return max(self.per_class, key=lambda one: one.n).name
+
+    def describe_absent_classes(self) -> str:
+        """A sentence about classes of the model that none of these images has; empty if there are none."""
+        absent = [one.name for one in self.per_class if not one.n]
+        if not absent:
+            return ""
+        predicted = [one.name for one in self.per_class if not one.n and one.predicted]
+        effect = "so they count in no mean over classes"
+        if predicted:
+            names = ", ".join(predicted[:5]) + (", ..." if len(predicted) > 5 else "")
+            effect = f"and of those that were predicted ({names}) each counts 0 in macro F1"
+        return f"{len(absent)} of {len(self.per_class)} classes do not occur among these pictures, {effect}."
+
     def table(self) -> str:
         """The headline and one line per class, for the terminal."""
         n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
@@ -133,7 +166,9 @@ class ClassificationMetrics:
             "AUROC": (self.auroc, self.auroc_interval),
             "log loss": (self.log_loss, self.log_loss_interval),
             "Brier score": (self.brier, self.brier_interval),
-            "calibration error": (self.calibration_error, None),
+            "calibration error": (self.calibration_error, self.calibration_error_interval),
+            "  in the large": (self.calibration_in_the_large, self.calibration_in_the_large_interval),
+            "  slope": (self.calibration_slope, self.calibration_slope_interval),
         }
         lines = [
             f"{name:<17} {_format_percent(share)}  (95 % interval {100 * span[0]:.2f} to {100 * span[1]:.2f} %)"
@@ -141,11 +176,13 @@ class ClassificationMetrics:
             if span
         ]
         lines[0] = lines[0].removesuffix(")") + f", {n})"
+        if self.majority is not None:
+            lines.insert(1, f"{'majority class':<17} {_format_percent(self.majority)}  (always {self.majority_class})")
         for name, (number, span) in numbers.items():
             interval = "" if span is None else f"  (95 % interval {span[0]:.4f} to {span[1]:.4f})"
             lines += [] if number is None else [f"{name:<17} {number:6.4f}{interval}"]
-        doubt = self.describe_doubt()
-        return "\n".join([*lines, *([doubt] if doubt else []), "", *self._per_class_lines()])
+        remarks = [text for text in (self.describe_doubt(), self.describe_absent_classes()) if text]
+        return "\n".join([*lines, *remarks, "", *self._per_class_lines()])
 
     def _per_class_lines(self) -> list[str]:
         width = max(5, *(len(one.name) for one in self.per_class))
@@ -190,7 +227,7 @@ def compute_classification_metrics(
     confusion = _confusion_matrix(table, K)
     values = _compute_statistics(table, K, ordered)
     spans = bootstrap_intervals(table, lambda rows: _compute_statistics(rows, K, ordered), seed, samples, groups=groups)
-    spans = _replace_with_wilson(spans, values, table, K, groups)
+    spans = _replace_proportions(spans, table, K, groups)
     aucs = [
         auc.roc_auc_with_influence(targets == k, probabilities[:, k], groups=groups) if 0 < count < len(table) else None
         for k, count in enumerate(confusion.sum(1))
@@ -206,8 +243,9 @@ def compute_classification_metrics(
         groups=None if groups is None else len(np.unique(groups)),
         top=top,
         **whole,
-        **(auc_fields(auc.mean_roc_auc(defined)) if defined else {}),
-        calibration_error=debiased_calibration_error(confidences, hits),
+        majority=float(confusion.sum(1).max() / len(table)),
+        **(auc_fields(auc.mean_roc_auc(defined, exclusive=len(defined) > 1)) if defined else {}),
+        **calibration_fields(summarize_calibration(confidences, hits, groups)),
         plain_calibration_error=expected_calibration_error(confidences, hits),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         per_class=_compute_per_class(predictions.classes, confusion, values, spans, aucs),
@@ -271,28 +309,38 @@ def _weighted_kappa(confusion: np.ndarray, power: int) -> float:
     return 1 - float((weights * confusion).sum()) / expected if expected else float("nan")
 
 
-def _replace_with_wilson(
-    spans: list[Interval | None], values: np.ndarray, table: np.ndarray, K: int, groups: np.ndarray | None
+def _replace_proportions(
+    spans: list[Interval | None], table: np.ndarray, K: int, groups: np.ndarray | None
 ) -> list[Interval | None]:
-    """Replace the bootstrap intervals of proportions by Wilson's, see `proportion_interval`."""
-    confusion = _confusion_matrix(table, K)
-    rows = {"accuracy": table[:, 0] // K == table[:, 0] % K, "top_accuracy": table[:, 1] == 1}
-    shares = {
-        OVERALL_NAMES.index(name): (right, groups)
-        for name, right in rows.items()
-        if not np.isnan(values[OVERALL_NAMES.index(name)])
-    }
-    for k in range(K):
-        of_class, predicted = table[:, 0] // K == k, table[:, 0] % K == k
-        shares[len(OVERALL_NAMES) + k] = predicted[of_class], None if groups is None else groups[of_class]
-        shares[len(OVERALL_NAMES) + K + k] = of_class[predicted], None if groups is None else groups[predicted]
+    """Replace the bootstrap intervals of proportions and of their means, and limit the others.
+
+    Without an error every bootstrap sample has the same value, and with one or two the samples hardly differ: the lower
+    bounds of kappa and F1 are at most those of a split without any error.
+    """
+    targets, predicted = table[:, 0] // K, table[:, 0] % K
+    right, everything = targets == predicted, np.ones(len(table), bool)
     intervals = list(spans)
-    for index, (right, own) in shares.items():
-        intervals[index] = proportion_interval(right, own, spans[index])
-    if confusion.trace() == len(table):  # without an error every bootstrap sample has the same value
-        low = intervals[0].low if intervals[0] is not None else 0.0
-        for name in ("balanced_accuracy", "macro_f1", "kappa", "quadratic_kappa"):
-            intervals[OVERALL_NAMES.index(name)] = Interval(low, 1.0)
+    recalls: list[tuple[float, float]] = []
+    for k in range(K):
+        of_class, answered = targets == k, predicted == k
+        recall = rate_interval(right, groups, of_class)
+        own = (recall, rate_interval(right, groups, answered), f1_interval(of_class, answered, groups))
+        for number, interval in enumerate(own):
+            intervals[len(OVERALL_NAMES) + number * K + k] = interval
+        if of_class.any():
+            count = float(of_class.sum()) if groups is None else effective_count(groups[of_class])
+            recalls.append((float(right[of_class].mean()), count))
+    by_chance = float(np.square(np.bincount(targets.astype(np.int64)) / len(table)).sum())
+    kappa_low = 1 - (1 - proportion_interval(everything, groups).low) / max(1 - by_chance, 1e-12)
+    most = None if groups is None else effective_count(groups)
+    f1_low = mean_of_rates_interval([(1.0, count) for _, count in recalls], most).low
+    lows = {"macro_f1": f1_low, "kappa": kappa_low, "quadratic_kappa": kappa_low}
+    for place, name in enumerate(OVERALL_NAMES):
+        if name in lows:
+            intervals[place] = limit_low(intervals[place], lows[name])
+    intervals[OVERALL_NAMES.index("accuracy")] = proportion_interval(right, groups)
+    intervals[OVERALL_NAMES.index("balanced_accuracy")] = mean_of_rates_interval(recalls, most)
+    intervals[OVERALL_NAMES.index("top_accuracy")] = proportion_interval(table[:, 1] == 1, groups)
     return intervals
 
 
@@ -327,19 +375,34 @@ def metric_fields(name: str, value: float, span: Interval | None) -> dict[str, A
     return {name: float(value), f"{name}_interval": span} if np.isfinite(value) else {}
 
 
-def proportion_interval(right: np.ndarray, groups: np.ndarray | None, samples: Interval | None) -> Interval | None:
-    """Interval of a proportion: Wilson's, or with groups the bootstrap interval `samples`.
+def rate_interval(mask: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> Interval | None:
+    """Interval of a proportion among some rows; None without any."""
+    return proportion_interval(mask[rows], None if groups is None else groups[rows]) if rows.any() else None
 
-    All bootstrap samples of a proportion of 0 or 1 are equal, so there Wilson's interval counts a group as one image.
-    """
-    if not len(right):
-        return None
-    if groups is None:
-        return wilson_interval(int(right.sum()), len(right))
-    if 0 < right.sum() < len(right):
-        return samples
-    n = len(np.unique(groups))
-    return wilson_interval(n if right.all() else 0, n)
+
+def f1_interval(present: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None) -> Interval | None:
+    """Interval of F1 = 2 J / (1 + J); J is the proportion of the images present or predicted that are both."""
+    jaccard = rate_interval(present & predicted, groups, present | predicted)
+    return None if jaccard is None else Interval(*(2 * end / (1 + end) for end in jaccard))
+
+
+def limit_low(interval: Interval | None, low: float) -> Interval | None:
+    """An interval that begins no higher than `low`, the lower bound of the same images without any error."""
+    return None if interval is None else Interval(min(interval.low, low), interval.high)
+
+
+def describe_images(n: int, split: str, source: str = "") -> str:
+    """The images of a split in words, with their number; those of the training are not called held out."""
+    kinds = {"train": "pictures that it has learnt with their answers", "all": "pictures"}
+    return f"{n:,} {kinds.get(split, 'held-out pictures')}{f' of {source}' if source else ''} ({split})"
+
+
+def calibration_fields(summary: CalibrationSummary) -> dict[str, Any]:
+    """The fields of a metrics class about calibration; unmeasured ones are left out."""
+    fields: dict[str, Any] = {}
+    for name, (value, interval) in summary.named_figures().items():
+        fields |= {name: value, f"{name}_interval": interval}
+    return fields
 
 
 def auc_fields(auc: RocAuc) -> dict[str, Any]:

@@ -15,9 +15,19 @@ from jaxtyping import Bool, Float64, Int64
 from .. import config
 from ..stats import auc
 from ..stats.auc import RocAuc, roc_auc_with_influence
-from ..stats.intervals import Interval, bootstrap_intervals
-from .calibration import debiased_calibration_error
-from .metrics import auc_fields, metric_fields, no_targets_error, proportion_interval, require_finite
+from ..stats.intervals import Interval, bootstrap_intervals, effective_count, mean_of_rates_interval
+from .calibration import summarize_calibration
+from .metrics import (
+    auc_fields,
+    calibration_fields,
+    describe_images,
+    f1_interval,
+    limit_low,
+    metric_fields,
+    no_targets_error,
+    rate_interval,
+    require_finite,
+)
 from .predictions import LABEL_THRESHOLD, MultilabelPredictions
 
 MIN_PER_SIDE = 10
@@ -58,15 +68,22 @@ class PerLabelMetrics:
     """Fraction of the images without it that are predicted so."""
     specificity_interval: Span | None = None
     calibration_error: float | None = None
-    """Debiased calibration error over 15 equal-count bins."""
+    """Debiased calibration error over equal-count bins."""
+    calibration_error_interval: Span | None = None
+    calibration_in_the_large: float | None = None
+    """Fraction of the known images that have it, minus their mean probability."""
+    calibration_in_the_large_interval: Span | None = None
+    calibration_slope: float | None = None
+    """Slope of having it on the log-odds of the probability."""
+    calibration_slope_interval: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultilabelMetrics:
     """All metrics of one split; intervals are 95 %, means are over the labels that are not rare.
 
-    Proportions have Wilson intervals, areas under the ROC curve DeLong's, all others the percentile bootstrap. With
-    groups, proportions have the bootstrap too, it resamples whole groups, and DeLong's variance sums over groups.
+    Intervals are as in `ClassificationMetrics`; those of average precision and of the sensitivity at 90 % specificity
+    begin no higher than that of the sensitivity of a label without any miss.
     """
 
     split: str
@@ -98,7 +115,7 @@ class MultilabelMetrics:
 
     def headline(self) -> str:
         """The primary metric in a sentence without its full stop."""
-        where = f"on {self.n:,} held-out pictures ({self.split})"
+        where = f"on {describe_images(self.n, self.split)}"
         if self.auroc is None or self.auroc_interval is None:
             return f"Log loss {where}: {self.log_loss:.4f}; {self.describe_rare_labels()}"
         low, high = self.auroc_interval
@@ -180,6 +197,10 @@ def compute_multilabel_metrics(
     everything = np.arange(len(sums))
     values = compute_statistics(everything)
     spans = bootstrap_intervals(everything, compute_statistics, seed, samples, groups=groups)
+    perfect = [(1.0, one.count_positives(groups)) for one in labels if not one.is_rare]
+    for place in range(1, 1 + NUM_MEANS if perfect else 1):
+        most = None if groups is None else effective_count(groups)
+        spans[place] = limit_low(spans[place], mean_of_rates_interval(perfect, most).low)
     per_label = tuple(
         _compute_label_metrics(name, labels[k], values[start:], spans[start:], groups)
         for k, name in enumerate(predictions.classes)
@@ -210,12 +231,14 @@ def _compute_label_metrics(
     """Metrics of one label over its known images; `values` and `spans` begin with its RANKING_METRICS."""
     roc_auc, n = label.compute_auc(groups), label.positives + label.negatives
     fields: dict[str, Any] = {}
+    low = mean_of_rates_interval([(1.0, label.count_positives(groups))]).low if label.positives else 0.0
     for metric, value, span in zip(RANKING_METRICS, values, spans, strict=False):
-        fields |= metric_fields(metric, value, None if label.is_rare else span)
+        fields |= metric_fields(metric, value, None if label.is_rare else limit_low(span, low))
+    own = None if groups is None else groups[label.rows]
+    if not label.is_rare:
+        fields["f1_interval"] = f1_interval(label.positive, label.predicted, own)
     for metric, kind in (("sensitivity", label.positive), ("specificity", ~label.positive)):
-        right = (label.predicted == label.positive)[kind]
-        own = None if groups is None else groups[label.rows][kind]
-        fields |= {f"{metric}_interval": proportion_interval(right, own, spans[RANKING_METRICS.index(metric)])}
+        fields[f"{metric}_interval"] = rate_interval(label.predicted == label.positive, own, kind)
     if roc_auc is not None:
         fields |= {"auroc": roc_auc.value} if label.is_rare else auc_fields(roc_auc)
     return PerLabelMetrics(
@@ -224,7 +247,7 @@ def _compute_label_metrics(
         positives=label.positives,
         rare=label.is_rare,
         prevalence=label.positives / n if n else None,
-        calibration_error=debiased_calibration_error(label.scores, label.positive) if n else None,
+        **(calibration_fields(summarize_calibration(label.scores, label.positive, own)) if n else {}),
         **fields,
     )
 
@@ -282,6 +305,10 @@ class RankedLabel:
     def negatives(self) -> int:
         """Number of known images without it."""
         return int((~self.positive).sum())
+
+    def count_positives(self, groups: np.ndarray | None) -> float:
+        """Number of positives, or with groups their `effective_count`."""
+        return float(self.positives) if groups is None else effective_count(groups[self.rows[self.positive]])
 
     @property
     def is_rare(self) -> bool:

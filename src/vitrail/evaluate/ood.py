@@ -14,8 +14,9 @@ from torch import Tensor
 from .. import config
 from ..errors import DamagedFileError
 from ..stats.auc import roc_auc_with_influence
-from ..stats.intervals import wilson_interval
+from ..stats.intervals import proportion_interval
 from .conformal import conformal_quantile, min_calibration_size
+from .metrics import describe_images
 
 NUM_NEIGHBORS = 50
 MAX_BANK_SIZE = 2000
@@ -149,7 +150,7 @@ class OodScore:
     auroc: float
     """Probability that an image of the other source scores above a held-out one."""
     auroc_interval: Span
-    """95 %, DeLong's."""
+    """95 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +159,7 @@ class RejectedShare:
 
     share: float
     interval: Span
-    """95 %, Wilson's."""
+    """95 %, Wilson's, by groups if there are any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +187,7 @@ class OodComparison:
         """A line for each score and the verdict, for the terminal."""
         width = max(len(one.score) for one in self.scores)
         lines = [
-            f"{self.n:,} held-out pictures of {self.source} ({self.split}) beside {self.others:,} of {self.other}",
+            f"{describe_images(self.n, self.split, self.source)} beside {self.others:,} of {self.other}",
             f"{'score':<{width}}   AUROC  95 % interval",
         ]
         for one in self.scores:
@@ -201,9 +202,10 @@ class OodComparison:
                 "No picture is answered with 'unlike': the cut takes at least 99 validation pictures, and the training "
                 "had fewer."
             )
+        own = self.split if self.split in ("train", "all") else "held-out"
         return (
             f"Answered with 'unlike', by the cut of the training: {_format_share(self.unlike)} of {self.other}, "
-            f"{_format_share(self.held_out)} of the held-out pictures."
+            f"{_format_share(self.held_out)} of the {own} pictures."
         )
 
 
@@ -246,13 +248,13 @@ def compare_ood(
         others=len(out_features),
         scores=tuple(OodScore(score=name, auroc=one.value, auroc_interval=one.interval()) for name, one in areas),
         cut=cut,
-        held_out=None if cut is None else _rejected_share(distances[~foreign] > cut),
-        unlike=None if cut is None else _rejected_share(distances[foreign] > cut),
+        held_out=None if cut is None else _rejected_share(distances[~foreign] > cut, groups[0]),
+        unlike=None if cut is None else _rejected_share(distances[foreign] > cut, groups[1]),
     )
 
 
-def _rejected_share(flags: np.ndarray) -> RejectedShare:
-    return RejectedShare(share=float(flags.mean()), interval=wilson_interval(int(flags.sum()), len(flags)))
+def _rejected_share(flags: np.ndarray, groups: np.ndarray | None) -> RejectedShare:
+    return RejectedShare(share=float(flags.mean()), interval=proportion_interval(flags, groups))
 
 
 def _format_share(rejected: RejectedShare) -> str:

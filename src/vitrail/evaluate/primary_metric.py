@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float64, Shaped
 from ..errors import DataError
 from ..formatting import format_count
 from ..stats import auc
-from ..stats.intervals import Interval, bootstrap_interval, wilson_interval
-from .metrics import require_finite
+from ..stats.intervals import Interval, bootstrap_interval, proportion_interval
+from .metrics import limit_low, require_finite
 from .multilabel_metrics import MIN_PER_SIDE
 from .predictions import (
     LABEL_THRESHOLD,
@@ -50,7 +50,7 @@ def compute_primary_metric(
 ) -> PrimaryMetric:
     """Accuracy of classes, mean AUROC of labels, or mean absolute error of numbers, on images with a known target.
 
-    Accuracy has Wilson's interval, or with groups the bootstrap's; AUROC has DeLong's, errors have the bootstrap's.
+    Accuracy and AUROC have the intervals of `metrics.ClassificationMetrics`, errors have the bootstrap's.
     Errors of several columns are divided by the standard deviation of each column's targets over all images and then
     averaged; columns with constant targets are left out.
 
@@ -89,9 +89,12 @@ def compute_mean_primary_metric(
         return PrimaryMetric(name=name, n=0, groups=0)
     wide = values[there]
     value = float(wide.mean())
-    if own is None and len(tables) == 1 and isinstance(first, ClassificationPredictions):
-        return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=wilson_interval(int(wide.sum()), n))
+    if len(tables) == 1 and isinstance(first, ClassificationPredictions):
+        interval: Interval | None = proportion_interval(wide == 1, own)
+        return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=interval)
     interval = bootstrap_interval(wide, lambda drawn: float(drawn.mean()), seed, groups=own) if count > 1 else None
+    if isinstance(first, ClassificationPredictions):  # several tables without an error have no spread to draw from
+        interval = limit_low(interval, proportion_interval(np.ones(n, bool), own).low)
     return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=interval)
 
 

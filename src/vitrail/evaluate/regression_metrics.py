@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import config
 from ..stats.intervals import bootstrap_intervals
-from .metrics import metric_fields, no_targets_error, require_finite
+from .metrics import describe_images, metric_fields, no_targets_error, require_finite
 from .predictions import RegressionPredictions
 
 Span = tuple[float, float]
@@ -72,7 +72,7 @@ class RegressionMetrics:
 
     def headline(self) -> str:
         """The primary metric in a sentence without its full stop."""
-        where = f"on {self.n:,} held-out pictures ({self.split})"
+        where = f"on {describe_images(self.n, self.split)}"
         if len(self.per_column) > 1:
             each = "; ".join(f"{one.name} {_format_number(one.mae)}" for one in self.per_column[:5])
             more = "; ..." if len(self.per_column) > 5 else ""

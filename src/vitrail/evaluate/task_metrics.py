@@ -14,7 +14,7 @@ from . import metrics, multilabel_metrics, regression_metrics
 from .calibration import TargetScaling
 from .metrics import ClassificationMetrics
 from .multilabel_metrics import MultilabelMetrics
-from .predictions import ClassificationPredictions, MultilabelPredictions, TaskPredictions
+from .predictions import UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions, TaskPredictions
 from .regression_metrics import RegressionMetrics
 
 TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
@@ -41,6 +41,15 @@ def compute_metrics(
     if isinstance(predictions, MultilabelPredictions):
         return multilabel_metrics.compute_multilabel_metrics(predictions, groups)
     return regression_metrics.compute_regression_metrics(predictions, None if scaling is None else scaling.mean, groups)
+
+
+def has_known_targets(predictions: TaskPredictions) -> bool:
+    """Whether the target of any image is known, so that metrics can be computed."""
+    if predictions.targets is None:
+        return False
+    if isinstance(predictions, ClassificationPredictions):
+        return bool((predictions.targets != UNKNOWN_CLASS).any())
+    return bool(predictions.known_mask.any())
 
 
 # -- results.csv

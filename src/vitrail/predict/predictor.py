@@ -34,6 +34,7 @@ from ..evaluate.ood import FeatureStats
 from ..evaluate.precision import PRECISION_KEY, PrecisionComparison, largest_comparison, read_comparison
 from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tta import TtaViews
+from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
 from ..runtime import parse_precision
 from ..spec import ImageSpec
 
@@ -223,6 +224,8 @@ class PredictorMember:
     """The number format in which the bundle's metrics and decisions were computed."""
     comparison: PrecisionComparison | None = None
     """What a fast number format changes on the validation images, if the training has measured it."""
+    map_choice: MapChoice | None = None
+    """The default explanation method, if the training has chosen one."""
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -268,6 +271,7 @@ class PredictorMember:
             feature_stats=FeatureStats.from_tensors(
                 loaded.feature_stats, loaded.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
             ),
+            map_choice=read_map_choice(loaded.info, where),
             evaluated_precision=str(loaded.info.get(PRECISION_KEY, "float32")),
             comparison=read_comparison(loaded.info, where),
         )

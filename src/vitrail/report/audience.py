@@ -19,6 +19,7 @@ from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names, read_predictions_csv
 from ..evaluate.task_metrics import TaskMetrics
 from ..evaluate.thresholds import MIN_PER_SIDE
+from ..stats.intervals import Interval
 from . import charts, extra_findings, provenance, saliency
 from .charts import IconArrayCounts
 from .extra_findings import ExtraFindings
@@ -144,7 +145,9 @@ class FirstPage:
     provenance: Provenance
     extra_findings: ExtraFindings
     num_train_copies: int
-    """Images of the table that are exact or near copies of training images."""
+    """Images of the table that are exact or near copies of training images, among those that the check compared."""
+    partly_checked: str
+    """How many images the check looked at, if not all; empty otherwise."""
     has_maps: bool
     """Whether the report has attribution maps."""
 
@@ -185,10 +188,18 @@ def build_first_page(
         names = tuple(names[index] for index in target_class_indices(predictions, facts.decisions, request.positive))
     prevalences = request.parse_prevalences((request.positive,) if request.positive else names)
     targets = binary_targets(predictions, facts.decisions, request.positive, prevalences, groups)
+    explanations = saliency.load_explanations(folder)
     misses, alarms = find_worst_failures(targets, predictions, images)
     positive_given = bool(request.positive or facts.decisions.positive)
-    issues = (provenance.read_json_table(folder / "check.json") or {}).get("concerns", [])
-    check_warnings = [str(one["text"]) for one in issues if one.get("severity") == "warning"]
+    check = provenance.read_json_table(folder / "check.json") or {}
+    issues = check.get("concerns", [])
+    looked_at, total = check.get("looked_at", 0), check.get("pictures", 0)
+    partly_checked = f"{looked_at:,} of {total:,} pictures" if looked_at < total else ""
+    check_limits = [str(one["text"]) for one in issues if one.get("severity") == "warning"]
+    if partly_checked:
+        check_limits.insert(
+            0, f"Copies and bad pictures were looked for among {partly_checked}; vitrail check takes all."
+        )
     copy_codes = {f"{how}-copies-in-train-and-{predictions.split}" for how in ("exact", "near")}
     copies = {name for one in issues if one.get("code") in copy_codes for name in one.get("pictures", [])}
     return FirstPage(
@@ -198,11 +209,12 @@ def build_first_page(
         abstention=summarize_abstention(predictions, facts.decisions, groups),
         misses=misses,
         false_alarms=alarms,
-        limits=[*_describe_limits(facts, metrics, targets, groups is not None), *check_warnings],
+        limits=[*_describe_limits(facts, metrics, targets, groups is not None), *check_limits],
         provenance=read_provenance(folder, facts),
         extra_findings=extra_findings.read_extra_findings(folder),
         num_train_copies=len(copies & set(predictions.ids)),
-        has_maps=(folder / saliency.EXPLANATIONS_FILE).is_file(),
+        partly_checked=partly_checked,
+        has_maps=explanations is not None and len(explanations.rows) > 0,
     )
 
 
@@ -237,6 +249,11 @@ def _describe_limits(
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
         limits.append(
             f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
+        )
+    if any(one.prevalence_given for one in targets):
+        limits.append(
+            "Probabilities are shown as the model gives them, which has learnt at the prevalence of its own pictures; "
+            "vitrail decide RUN --prevalence moves them to yours."
         )
     if facts.decisions.temperature:
         limits.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
@@ -278,15 +295,14 @@ class PartsLot(NamedTuple):
 
     def expected_escapes(self, target: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
         """Defective parts that pass."""
-        return self._expected_count(target.prevalence, missed)
+        return None if missed is None else self.scale(missed, target.prevalence)
 
     def expected_rejects(self, target: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
         """Parts without the defect that are rejected."""
-        return self._expected_count(1 - target.prevalence, alarms)
+        return None if alarms is None else self.scale(alarms, 1 - target.prevalence)
 
-    def _expected_count(self, share_of_parts: float, rate: Proportion | None) -> ExpectedCount | None:
-        if rate is None:
-            return None
+    def scale(self, rate: Proportion, share_of_parts: float = 1.0) -> ExpectedCount:
+        """Number of parts that a rate of some share of them makes."""
         return ExpectedCount(*(self.parts * share_of_parts * value for value in (rate.value, *rate.interval)))
 
 
@@ -336,7 +352,8 @@ def _seconds_per_image(facts: ReportFacts, folder: Path) -> float | None:
 def _missing_for_inspection(first_page: FirstPage, facts: ReportFacts) -> list[MissingItem]:
     missing = []
     if not first_page.has_maps:
-        missing.append(MissingItem("A map of the failures", "this run folder holds no explanation pictures"))
+        because = "this run folder holds none whose method has passed its check"
+        missing.append(MissingItem("A map of the failures", because))
     because = "no pictures from the line, or golden samples, are stored beside these"
     missing.append(MissingItem("Drift of the scores", because))
     if first_page.extra_findings.slices is None:
@@ -350,7 +367,7 @@ def _missing_for_inspection(first_page: FirstPage, facts: ReportFacts) -> list[M
     return missing
 
 
-# -- Radiology: predictive values and icon arrays of a hundred patients
+# -- Radiology: predictive values and icon arrays of patients
 
 PROBABILITY_RANGES = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))
 """Half-open ranges of probabilities, with 0.7 in the middle of one; the last one includes both ends."""
@@ -364,9 +381,9 @@ class RadiologyFinding(NamedTuple):
     target: BinaryTarget
     people: IconArrayCounts | None
     drawing: str
-    """Icon array as an SVG element; empty for a finding too rare for 100 patients, or with too many findings."""
+    """Icon array as an SVG element; empty if it takes too many patients, or with too many findings."""
     rate_by_probability: list[Proportion | None]
-    """Observed rate of the finding in each of PROBABILITY_RANGES."""
+    """Rate of the finding in each of PROBABILITY_RANGES, at the prevalence of the target."""
 
 
 def radiology_context(first_page: FirstPage) -> dict[str, Any]:
@@ -383,11 +400,20 @@ def _make_finding(target: BinaryTarget, draw_icons: bool) -> RadiologyFinding:
     counts, rates = charts.expected_counts(target), []
     for low, high in PROBABILITY_RANGES:
         inside = np.asarray((target.probabilities >= low) & ((target.probabilities < high) | (high == 1.0)))
-        rates.append(estimate_proportion(target.present, target.groups, inside))
+        rates.append(_shift_prevalence(estimate_proportion(target.present, target.groups, inside), target))
     drawing = ""
-    if counts is not None and counts.n == 100 and draw_icons:
+    if counts is not None and counts.n in charts.PANE_GEOMETRY and draw_icons:
         drawing = charts.draw_icon_array(counts, target.name)
     return RadiologyFinding(target, counts, drawing, rates)
+
+
+def _shift_prevalence(rate: Proportion | None, target: BinaryTarget) -> Proportion | None:
+    """A rate of the finding among some images, at the given prevalence: its odds change as those of all images."""
+    if rate is None or not target.prevalence_given or not (target.positives and target.negatives):
+        return rate
+    factor = target.prevalence / (1 - target.prevalence) * target.negatives / target.positives
+    value, low, high = (factor * share / (factor * share + 1 - share) for share in (rate.value, *rate.interval))
+    return Proportion(value, Interval(low, high), rate.n)
 
 
 def _missing_for_radiology(first_page: FirstPage) -> list[MissingItem]:
@@ -396,7 +422,8 @@ def _missing_for_radiology(first_page: FirstPage) -> list[MissingItem]:
         because = "none are stored: vitrail evaluate RUN --by age,sex,view --keep"
         missing.append(MissingItem("Subgroups, such as age, sex, view and device", because))
     if not first_page.has_maps:
-        missing.append(MissingItem("Picture and map side by side", "this run folder holds no explanation pictures"))
+        because = "this run folder holds none whose method has passed its check"
+        missing.append(MissingItem("Picture and map side by side", because))
     because = "a model keeps what its training pictures look like, but not which pictures they are"
     missing.append(MissingItem("Similar confirmed cases", because))
     because = "this model has no test for pictures that are unlike those of the training"

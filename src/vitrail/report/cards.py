@@ -77,12 +77,19 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
     if isinstance(metrics, ClassificationMetrics):
         return [
             _percent_line("Accuracy", metrics.accuracy, metrics.accuracy_interval),
+            _percent_line("Majority class", metrics.majority, None),
             _percent_line("Balanced accuracy", metrics.balanced_accuracy, metrics.balanced_accuracy_interval),
             _percent_line("Macro F1", metrics.macro_f1, metrics.macro_f1_interval),
             _number_line("AUROC", metrics.auroc, metrics.auroc_interval),
             _number_line("Log loss", metrics.log_loss, metrics.log_loss_interval),
             _number_line("Brier score", metrics.brier, metrics.brier_interval),
-            _percent_line("Calibration error", metrics.calibration_error, None),
+            _percent_line("Calibration error", metrics.calibration_error, metrics.calibration_error_interval),
+            _percent_line(
+                "Accuracy less mean confidence",
+                metrics.calibration_in_the_large,
+                metrics.calibration_in_the_large_interval,
+            ),
+            _number_line("Calibration slope", metrics.calibration_slope, metrics.calibration_slope_interval),
         ]
     if isinstance(metrics, MultilabelMetrics):
         return [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Shaped
 
 from ..evaluate import calibration
 from ..evaluate.calibration import MIN_IMAGES_PER_SIDE
@@ -216,14 +216,19 @@ class CalibrationChart(NamedTuple):
     """Name of the label; empty for classes."""
     chart: str
     error: float
+    interval: tuple[float, float]
+    """95 % interval of the error."""
     error_before: float | None
     temperature: float | None
 
 
 def classification_calibration(
-    probabilities: Float64[np.ndarray, "n K"], right: Bool[np.ndarray, " n"], fitted_decisions: Decisions
+    probabilities: Float64[np.ndarray, "n K"],
+    right: Bool[np.ndarray, " n"],
+    fitted_decisions: Decisions,
+    groups: Shaped[np.ndarray, " n"] | None = None,
 ) -> CalibrationChart:
-    """Accuracy by confidence.
+    """Accuracy by confidence; intervals count groups, such as patients, if there are any.
 
     The curve without temperature is recovered from the probabilities, which the temperature raised to the power
     1 / temperature.
@@ -233,10 +238,14 @@ def classification_calibration(
         (temperature,) = fitted_decisions.temperature
         plain = softmax(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
     title = "Accuracy of the answers by their confidence"
-    return _make_calibration_chart("", probabilities.max(1), right, plain, temperature, ("confidence, %", title))
+    return _make_calibration_chart(
+        "", probabilities.max(1), right, plain, temperature, ("confidence, %", title), groups
+    )
 
 
-def multilabel_calibration(predictions: MultilabelPredictions, fitted_decisions: Decisions) -> list[CalibrationChart]:
+def multilabel_calibration(
+    predictions: MultilabelPredictions, fitted_decisions: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
+) -> list[CalibrationChart]:
     """Reliability of each label with enough known positives and negatives, the largest calibration error first."""
     assert predictions.targets is not None
     label_charts = []
@@ -252,7 +261,8 @@ def multilabel_calibration(predictions: MultilabelPredictions, fitted_decisions:
             inside = np.clip(probabilities, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).eps / 2)
             plain = np.asarray(1 / (1 + ((1 - inside) / inside) ** temperature))  # without temperature scaling
         words = ("probability, %", f"Share of pictures with {name} by its probability")
-        label_charts.append(_make_calibration_chart(name, probabilities, present, plain, temperature, words))
+        own = None if groups is None else groups[known]
+        label_charts.append(_make_calibration_chart(name, probabilities, present, plain, temperature, words, own))
     return sorted(label_charts, key=lambda one: -one.error)
 
 
@@ -263,6 +273,7 @@ def _make_calibration_chart(
     plain: np.ndarray | None,
     temperature: float | None,
     words: tuple[str, str],
+    groups: np.ndarray | None,
 ) -> CalibrationChart:
     """Args: words: axis label, and title for screen readers."""
     lines, before = [], None
@@ -271,7 +282,7 @@ def _make_calibration_chart(
         bins = calibration.reliability_curve(plain, outcomes, NUM_CHART_BINS)
         points = [(100 * one.mean_probability, 100 * one.observed_rate) for one in bins]
         lines.append(ChartLine(name="before", points=points, style="faint", dots=True))
-    bins = calibration.reliability_curve(probabilities, outcomes, NUM_CHART_BINS)
+    bins = calibration.reliability_curve(probabilities, outcomes, NUM_CHART_BINS, groups)
     points = [(100 * one.mean_probability, 100 * one.observed_rate) for one in bins]
     spans = [(100 * one.interval.low, 100 * one.interval.high) for one in bins]
     lines.append(ChartLine(name="measured", points=points, style="second", dots=True, error_bars=spans))
@@ -280,8 +291,8 @@ def _make_calibration_chart(
     guide = ChartLine(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
     span = (lowest, 102.0)
     drawing = draw_line_chart([guide, *lines], words[0], "{:g} %".format, span, span, words[1])
-    error = calibration.debiased_calibration_error(probabilities, outcomes)
-    return CalibrationChart(name, drawing, error, before, temperature)
+    summary = calibration.summarize_calibration(probabilities, outcomes, groups)
+    return CalibrationChart(name, drawing, summary.error, summary.error_interval, before, temperature)
 
 
 # -- Dot plot of values with intervals
@@ -339,11 +350,12 @@ def _dot_x(value: float, span: AxisRange) -> float:
     return DOT_LEFT + (min(max(value, low), high) - low) / (high - low) * (DOT_WIDTH - DOT_LEFT - DOT_RIGHT)
 
 
-# -- Icon array: expected outcomes for a hundred people, one pane each
+# -- Icon array: expected outcomes for a hundred or a thousand people, one pane each
 
-PANE_SIDE, PANE_GAP, PANES_PER_ROW = 13, 3, 20
-MIN_PRESENT = 2.0
-"""Least expected number of positives, and of negatives, or the population is enlarged."""
+PANE_GEOMETRY = {100: (13, 3, 20), 1000: (5, 1, 50)}
+"""Side and gap of a pane in pixels, and panes in a row, by the number of people that can be drawn."""
+MAX_ROUNDING = 0.15
+"""Largest error of a count by rounding, as a share of the count, or the population is enlarged."""
 POPULATION_SIZES = (100, 1000, 10000, 100000)
 
 
@@ -368,29 +380,39 @@ class IconArrayCounts(NamedTuple):
 
 
 def expected_counts(target: BinaryTarget) -> IconArrayCounts | None:
-    """Expected counts for a hundred people, or more for a rare finding; None where a rate is unknown."""
+    """Expected counts for the fewest people of POPULATION_SIZES whose whole numbers say the same as the rates.
+
+    None where a rate is unknown. Of a hundred people of whom two have it, 10 % missed would be nobody.
+    """
     if target.miss_rate is None or target.false_alarm_rate is None:
         return None
-    least = min(target.prevalence, 1 - target.prevalence)
-    n = next((size for size in POPULATION_SIZES if size * least >= MIN_PRESENT), POPULATION_SIZES[-1])
-    present = round(n * target.prevalence)
-    missed, alarmed = round(present * target.miss_rate.value), round((n - present) * target.false_alarm_rate.value)
-    return IconArrayCounts(n, present - missed, missed, alarmed, n - present - alarmed)
+    share = target.prevalence
+    missed, alarmed = share * target.miss_rate.value, (1 - share) * target.false_alarm_rate.value
+    shares = np.array([share - missed, missed, alarmed, 1 - share - alarmed, share, missed + alarmed])
+    for n in POPULATION_SIZES:
+        exact = n * shares[shares > 1e-12]
+        if (np.abs(exact.round() - exact) <= MAX_ROUNDING * exact).all():
+            break
+    present = round(n * share)
+    num_missed, num_alarmed = round(n * missed), round(n * alarmed)
+    return IconArrayCounts(n, present - num_missed, num_missed, num_alarmed, n - present - num_alarmed)
 
 
 def draw_icon_array(counts: IconArrayCounts, name: str) -> str:
-    """Icon array of a hundred panes in rows of twenty, as an SVG element."""
-    step = PANE_SIDE + PANE_GAP
-    width, height = PANES_PER_ROW * step - PANE_GAP, 100 // PANES_PER_ROW * step - PANE_GAP
+    """Icon array of a pane for each person, as an SVG element; counts for a number of people in PANE_GEOMETRY."""
+    side, gap, in_a_row = PANE_GEOMETRY[counts.n]
+    step = side + gap
+    width, height = in_a_row * step - gap, counts.n // in_a_row * step - gap
     title = (
-        f"Of 100, {counts.present} have {name}: {counts.true_positives} are found and {counts.false_negatives} missed. "
-        f"Of the others {counts.false_positives} get a false alarm and {counts.true_negatives} are rightly left alone."
+        f"Of {counts.n:,}, {counts.present} have {name}: {counts.true_positives} are found and "
+        f"{counts.false_negatives} missed. Of the others {counts.false_positives} get a false alarm and "
+        f"{counts.true_negatives} are rightly left alone."
     )
     parts = [f'<svg class="panes-of-people" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
     start = 0
     for kind, count in zip(("found", "missed", "alarmed", "left"), counts[1:], strict=True):
-        places = [divmod(index, PANES_PER_ROW) for index in range(start, start + count)]
-        path = "".join(f"M{column * step} {row * step}h{PANE_SIDE}v{PANE_SIDE}h-{PANE_SIDE}z" for row, column in places)
+        places = [divmod(index, in_a_row) for index in range(start, start + count)]
+        path = "".join(f"M{column * step} {row * step}h{side}v{side}h-{side}z" for row, column in places)
         parts += [f'<path class="{kind}" d="{path}"/>'] if path else []
         start += count
     return "".join([*parts, "</svg>"])

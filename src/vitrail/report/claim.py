@@ -132,6 +132,8 @@ class RunRecord(NamedTuple):
     metrics: TaskMetrics
     maps: str
     """Method of the report's attribution maps; empty without any."""
+    map_check: str = ""
+    """What the check of the method found."""
 
     def plan_section(self, name: str) -> Mapping[str, Any]:
         """A section of the plan."""
@@ -155,7 +157,8 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
         extra_findings=extra_findings.read_extra_findings(folder),
         predictions=predictions,
         metrics=metrics,
-        maps="" if explanations is None else explanations.about.method,
+        maps="" if explanations is None or not len(explanations.rows) else explanations.about.method,
+        map_check="" if explanations is None else explanations.about.checked,
     )
     answers = {
         1: _describe_method(record),
@@ -242,9 +245,12 @@ def _describe_split_level(record: RunRecord) -> str:
     group = record.plan_section("data").get("group", "")
     if group:
         return f"By {group}: no value of that column is in two partitions."
+    card = record.card
+    partly = card is not None and card.num_checked < card.num_images
+    seen = f" (of {card.num_checked:,} of {card.num_images:,} images)" if card is not None and partly else ""
     return (
-        "By image; the check of the data tells exact and near copies in two partitions. Images of one patient may be "
-        "in several, unless the source parts them itself."
+        f"By image; the check of the data{seen} tells exact and near copies in two partitions. Images of one patient "
+        "may be in several, unless the source parts them itself."
     )
 
 
@@ -320,7 +326,11 @@ def _describe_selection(record: RunRecord) -> str:
 
 def _describe_ensembling(record: RunRecord) -> str:
     if record.facts.held_out_split == "out-of-fold":
-        return "The models of all folds answer together on new pictures; the figures here are of single ones."
+        together = [one for one in record.facts.all_metrics if one.split == "ensemble-on-test"]
+        measured = f" All together: {together[0].headline()}." if together else " All together are measured on none."
+        return (
+            f"The models of all folds answer together on new pictures; the figures here are of single ones.{measured}"
+        )
     recipe = record.plan_section("recipe")
     views = [name for name, setting in (("mirror", "tta_flip"), ("shift", "tta_shift")) if recipe.get(setting)]
     averaged = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
@@ -336,10 +346,15 @@ def _describe_metrics(record: RunRecord) -> str:
 
 
 def _describe_uncertainty(record: RunRecord) -> str:
-    drawn = "whole groups were drawn" if record.metrics.groups is not None else "images were drawn"
+    if record.metrics.groups is None:
+        return (
+            "95 % intervals: Wilson's for shares, Newcombe's score interval for areas under the ROC curve, else the "
+            "percentile bootstrap, in which images were drawn."
+        )
     return (
-        "95 % intervals: Wilson's for shares, DeLong's for areas under the ROC curve, else the percentile bootstrap, "
-        f"in which {drawn}."
+        f"95 % intervals, by {record.metrics.groups:,} groups: Wilson's for shares, in which groups and not images "
+        "count; DeLong's variance, summed over groups, for areas under the ROC curve; else the percentile bootstrap, "
+        "in which whole groups were drawn."
     )
 
 
@@ -356,8 +371,9 @@ def _describe_robustness(record: RunRecord) -> str:
 
 def _describe_explanations(record: RunRecord) -> str:
     if not record.maps:
-        return ""
-    return f"Maps over the image by {record.maps}, shown in the report for mistakes and right answers alike."
+        return f"No maps are shown. {record.map_check}" if record.map_check else ""
+    shown = f"Maps over the image by {record.maps}, shown in the report for mistakes and right answers alike."
+    return f"{shown} {record.map_check}".strip()
 
 
 def _describe_image_flow(record: RunRecord) -> str:

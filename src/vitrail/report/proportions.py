@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from ..evaluate.metrics import proportion_interval
-from ..stats.intervals import Interval, bootstrap_interval
+from ..stats.intervals import Interval, proportion_interval
 
 
 class Proportion(NamedTuple):
@@ -18,6 +17,11 @@ class Proportion(NamedTuple):
     interval: Interval
     n: int
 
+    @property
+    def num_true(self) -> int:
+        """Number of images that the proportion counts."""
+        return round(self.value * self.n)
+
 
 def estimate_proportion(
     mask: Bool[np.ndarray, " n"],
@@ -26,17 +30,8 @@ def estimate_proportion(
 ) -> Proportion | None:
     """The proportion of True in a mask, or among some of its rows; None without any.
 
-    The interval is Wilson's, or with groups, such as patients, that of a bootstrap over whole groups.
+    The interval is Wilson's, by groups, such as patients, if there are any.
     """
     if rows is not None:
         mask, groups = mask[rows], None if groups is None else groups[rows]
-    if not len(mask):
-        return None
-    resampled = None
-    if groups is not None and mask.any() and not mask.all():
-        _, group_index = np.unique(groups, return_inverse=True)
-        sums = np.stack([np.bincount(group_index, mask), np.bincount(group_index)], 1)  # [groups, 2]
-        resampled = bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)
-    interval = proportion_interval(mask, groups, resampled)
-    assert interval is not None
-    return Proportion(float(mask.mean()), interval, len(mask))
+    return Proportion(float(mask.mean()), proportion_interval(mask, groups), len(mask)) if len(mask) else None

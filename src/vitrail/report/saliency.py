@@ -48,6 +48,8 @@ class MapInfo:
     """Pixels, height and width."""
     remarks: tuple[str, ...] = ()
     """Further remarks on the model."""
+    checked: str = ""
+    """What the check of the method on validation images found."""
     nothing: tuple[str, ...] = ()
     """Images with an empty map, by name, each with the reason."""
 

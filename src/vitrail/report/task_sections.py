@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..evaluate.calibration import MIN_IMAGES
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MIN_PER_SIDE, MultilabelMetrics
 from ..evaluate.predictions import (
@@ -63,7 +62,6 @@ def classification_context(
             )
         )
     return {
-        "fewest": MIN_IMAGES,
         "matrix": _shaded_confusion_rows(metrics) if len(metrics.confusion) <= MAX_MATRIX_CLASSES else None,
         "confusions": find_largest_confusions(metrics, 8),
         "mistakes": [one for one in shown if one.target != one.predicted][: thumbnails.MAX_THUMBNAILS],

@@ -21,7 +21,7 @@ from ..evaluate.predictions import (
     RegressionPredictions,
     TaskPredictions,
 )
-from ..stats.intervals import wilson_interval
+from ..stats.intervals import proportion_interval
 from . import charts
 from .charts import MIN_IMAGES
 from .image_selection import wrong_and_known_masks
@@ -84,7 +84,7 @@ def uncertainty_context(
     if isinstance(predictions, MultilabelPredictions):
         return context | {
             "thresholds": _label_threshold_rows(predictions, decisions, groups),
-            "label_calibration": charts.multilabel_calibration(predictions, decisions),
+            "label_calibration": charts.multilabel_calibration(predictions, decisions, groups),
         }
     return context | _regression_uncertainty(predictions, decisions, groups)
 
@@ -98,16 +98,17 @@ def _classification_uncertainty(
     if not len(targets):
         return {}
     wrong = probabilities.argmax(1) != targets
+    own = None if groups is None else groups[known]
     many, by_threshold = len(wrong) >= MIN_IMAGES, bool(decisions.positive and decisions.thresholds)
     return {
-        "calibration": charts.classification_calibration(probabilities, ~wrong, decisions) if many else None,
-        "selective_risk": _selective_risk(probabilities.max(1), wrong) if many and not by_threshold else None,
+        "calibration": charts.classification_calibration(probabilities, ~wrong, decisions, own) if many else None,
+        "selective_risk": _selective_risk(probabilities.max(1), wrong, own) if many and not by_threshold else None,
         "set_coverage": _set_coverage(predictions, decisions, groups) if decisions.cuts else None,
         "thresholds": [_binary_threshold_row(predictions, decisions, groups)] if by_threshold else [],
     }
 
 
-def _selective_risk(confidences: np.ndarray, wrong: np.ndarray) -> SelectiveRisk:
+def _selective_risk(confidences: np.ndarray, wrong: np.ndarray, groups: np.ndarray | None) -> SelectiveRisk:
     curve = risk_coverage_curve(confidences, wrong.astype(np.float64))
     n = len(wrong)
     indices = np.unique(np.linspace(max(0, n // 50), n - 1, MAX_RISK_POINTS).astype(np.int64))
@@ -119,8 +120,10 @@ def _selective_risk(confidences: np.ndarray, wrong: np.ndarray) -> SelectiveRisk
     rows = []
     for coverage in COVERAGES:
         answered = math.ceil(coverage * n - 1e-9)
-        errors = round(curve.risk_at(coverage) * answered)
-        rows.append((coverage, Proportion(errors / answered, wilson_interval(errors, answered), answered)))
+        errors = round(curve.risk_at(coverage) * answered)  # images of equal confidence share their mean error
+        surest = np.argsort(-confidences, kind="stable")[:answered]
+        interval = proportion_interval(np.arange(answered) < errors, None if groups is None else groups[surest])
+        rows.append((coverage, Proportion(errors / answered, interval, answered)))
     return SelectiveRisk(drawing, rows)
 
 

@@ -14,9 +14,8 @@ from python_multipart.multipart import parse_options_header
 from torch import Tensor
 
 from ..data.source import Task
-from ..explain.methods import METHODS, default_method
+from ..explain.methods import METHODS
 from ..explain.overlay import map_colors, to_rgb
-from ..model.config import ViTConfig
 from ..predict import exported
 from ..services.explanation import Explainer, ExplainRequest, Explanation, explain_images
 from ..spec import ImageSpec
@@ -36,9 +35,8 @@ METHOD_DESCRIPTIONS = {
 NUM_COLORS = 256
 
 
-def list_methods(config: ViTConfig) -> list[dict[str, object]]:
+def list_methods(default: str) -> list[dict[str, object]]:
     """The explanation methods for `/about`, the model's default first."""
-    default = default_method(config)
     names = sorted(METHOD_DESCRIPTIONS, key=lambda name: name != default)
     return [
         {
@@ -75,7 +73,7 @@ def explain_prepared_image(
         UsageError: no such method or class, or an empty map.
     """
     pixels = image.permute(1, 2, 0).contiguous().numpy()  # [h, w, C]
-    request = ExplainRequest(method=method or default_method(explainer.model.config), target=target)
+    request = ExplainRequest(method=method or explainer.default_method, target=target)
     (explanation,) = explain_images(explainer, [pixels], request)
     assert isinstance(explanation, Explanation)
     return explanation_to_json(explanation, visible_size[1] / visible_size[0])

@@ -68,7 +68,7 @@ class ServedModel:
             self.embedder = Embedder.from_predictor(predictor)
         if self.embedder is not None and len(predictor.members) == 1:
             self.explainer = explainer_from_predictor(skip_preprocessing(predictor), name)
-        self._methods = [] if self.explainer is None else list_methods(self.explainer.model.config)
+        self._methods = [] if self.explainer is None else list_methods(self.explainer.default_method)
         self._palette = make_palette()
 
     def predict_batch(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:

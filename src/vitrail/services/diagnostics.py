@@ -162,6 +162,7 @@ def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
     A note gives the number of training images: a model that has memorised a wrong label agrees with it.
     """
     folder = RunFolder(run)
+    labelled = replace(labelled, warning="") if labelled.warning else labelled  # labels are judged, not the model
     if not folder.splits_file.is_file() or not dataset.is_same_data(folder.data_file, labelled.source):
         return labelled
     splits, _ = split_files.read_splits(folder.splits_file, labelled.source)

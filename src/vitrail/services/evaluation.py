@@ -31,7 +31,7 @@ from ..evaluate.tables import image_path
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..predict.predictor import Predictor
 from ..train import cross_validation, dataset
-from ..train.cross_validation import OUT_OF_FOLD
+from ..train.cross_validation import ENSEMBLE_UNMEASURED, OUT_OF_FOLD
 from ..train.dataset import class_indices, open_dataset
 from ..train.plan import Plan
 from ..train.run_folder import RunFolder, find_run
@@ -57,6 +57,8 @@ class EvaluationResult:
     source: str
     seen: SeenCopies | None = None
     """As in `LabelledImages`."""
+    warning: str = ""
+    """As `LabelledImages.warning`."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,13 @@ class LabelledImages:
     """Notes for the user, such as changes of the data since the training."""
     seen: SeenCopies | None = None
     """Which of them the model has seen in its training; None where that was not asked or is unknown."""
+    warning: str = ""
+    """Why metrics on these images are too good, because the model has seen them; it goes wherever the metrics go."""
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and the warning if there is one."""
+        return (*self.notes, self.warning) if self.warning else self.notes
 
     @property
     def images(self) -> Sequence[ImageInput]:
@@ -88,7 +97,7 @@ def evaluate_model(
     predictions = predict_labelled(predictor, labelled, skip_bad, progress)
     groups = get_prediction_groups(labelled, predictions)
     metrics = compute_metrics(predictions, predictor.scaling, groups, predictor.decisions.ordered)
-    return EvaluationResult(metrics, predictions, labelled.source.name, labelled.seen)
+    return EvaluationResult(metrics, predictions, labelled.source.name, labelled.seen, labelled.warning)
 
 
 def predict_labelled(
@@ -208,7 +217,10 @@ def load_held_out(run: Path, split: str | None, source_object: object | None = N
     plan = folder.read_plan()
     dataset = open_dataset(plan.data, plan.seed, folder, source_object)
     chosen = split or next((name for name in ("test", "val") if len(dataset.splits[name])), "test")
-    return replace(_select_split(dataset.source, dataset.splits, chosen), notes=dataset.notes)
+    labelled = replace(_select_split(dataset.source, dataset.splits, chosen), notes=dataset.notes)
+    learnt, fitted = (len(np.intersect1d(labelled.rows, dataset.splits[name])) for name in ("train", "val"))
+    warning = _describe_seen_images(run, len(labelled.rows), learnt, 0 if split is None else fitted)
+    return replace(labelled, warning=warning)
 
 
 def load_other_source(source: object, split: str | None, settings: DataSettings) -> LabelledImages:
@@ -318,7 +330,7 @@ def compare_models(
     other = evaluate_model(second, labelled, skip_bad, progress)
     groups = get_prediction_groups(labelled, one.predictions)
     comparison = compare_predictions(one.predictions, other.predictions, groups)
-    return ModelComparison(one, other, replace(comparison, notes=labelled.notes))
+    return ModelComparison(one, other, replace(comparison, notes=labelled.all_notes))
 
 
 def find_seen_images(model: Path, labelled: LabelledImages) -> SeenCopies | None:
@@ -373,12 +385,12 @@ def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
 
 
 def note_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """Count the images that a run, or the folds in a folder, was trained or calibrated on, with a note about them."""
+    """Count the images that a run, or the folds in a folder, was trained or calibrated on, with a warning."""
     seen = find_seen_images(run, labelled)
     if seen is None:
         return labelled
     counted, own = seen.describe(str(run)), f"Pictures that it has held out: vitrail evaluate {run}"
-    return replace(_add_note(labelled, f"{counted} {own}") if counted else labelled, seen=seen)
+    return replace(labelled, seen=seen, warning=f"{counted} {own}" if counted else labelled.warning)
 
 
 def describe_seen_files(model: str, paths: Sequence[str]) -> tuple[str, ...]:
@@ -386,6 +398,22 @@ def describe_seen_files(model: str, paths: Sequence[str]) -> tuple[str, ...]:
     hashed = read_seen_images(find_run(Path(model)))
     counted = "" if hashed is None else find_copies(hashed, map(Path, paths), paths).describe(model)
     return (counted,) if counted else ()
+
+
+def _describe_seen_images(run: Path, n: int, learnt: int, fitted: int) -> str:
+    """The warning about n images of which some were learnt, and some had thresholds and temperatures fitted to them."""
+    held_out = f"Those of the pictures that it has held out: vitrail evaluate {run}"
+    if learnt:
+        return (
+            f"{run} has learnt from {learnt:,} of these {n:,} pictures with their answers, so the figures are too "
+            f"good. {held_out}"
+        )
+    if fitted:
+        return (
+            f"The temperature and thresholds of {run} were fitted to {fitted:,} of these {n:,} pictures, so the "
+            f"figures are a little too good. {held_out}"
+        )
+    return ""
 
 
 def _add_note(labelled: LabelledImages, text: str) -> LabelledImages:
@@ -495,13 +523,14 @@ def evaluate_out_of_fold(
         )
     folds = cross_validation.load_fold_predictions(path, source_object)
     predictions, source = folds.predictions, folds.dataset.source
-    labelled = LabelledImages(source, folds.source_rows(predictions), OUT_OF_FOLD, folds.dataset.notes)
+    notes = (*folds.dataset.notes, *([] if "test" in source.splits else [ENSEMBLE_UNMEASURED]))
+    labelled = LabelledImages(source, folds.source_rows(predictions), OUT_OF_FOLD, notes)
     return labelled, EvaluationResult(folds.metrics(), predictions, source.name)
 
 
 def warn_of_notes(labelled: LabelledImages) -> LabelledImages:
     """Issue a UserWarning for each note of labelled images."""
-    warn_of(labelled.notes)
+    warn_of(labelled.all_notes)
     return labelled
 
 

@@ -23,6 +23,7 @@ from ..evaluate.predictions import ClassificationPredictions, RegressionPredicti
 from ..evaluate.tables import image_path
 from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError
+from ..explain.faithfulness.map_choice import MapChoice
 from ..explain.figures import save_png
 from ..explain.methods import AVERAGED_NOTE, METHODS, MethodOptions
 from ..explain.overlay import (
@@ -85,6 +86,14 @@ class Explainer:
     """The predictor; None if the outputs have no names."""
     views: int = 1
     """Test-time augmentation views of each image."""
+    map_choice: MapChoice | None = None
+    """The default method, if the training has chosen one by a check."""
+
+    @property
+    def default_method(self) -> str:
+        """The method that the training chose, or without a choice that of the model's kind."""
+        chosen = "" if self.map_choice is None else self.map_choice.method
+        return chosen or methods.default_method(self.model.config)
 
     def output_index(self, name: str) -> int:
         """The index of an output by its name, or by its index as text if outputs have no names.
@@ -139,6 +148,7 @@ def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer
     return Explainer(
         model_name=model_name, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
         device=predictor.device, predictor=predictor, views=member.settings.views.num_views,
+        map_choice=member.map_choice,
     )  # fmt: skip
 
 
@@ -203,7 +213,7 @@ def _explain_image(
     decoded = decode_image(image_input, explainer.spec)
     image = fit_array_to_tensor(decoded, explainer.spec)  # [C, H, W]
     predictions = None if explainer.predictor is None else explainer.predictor.predict([image_input])
-    method = request.method or methods.default_method(explainer.model.config)
+    method = request.method or explainer.default_method
     if method in METHODS and METHODS[method].class_specific and target_index is None:
         target_index = _default_target(predictions)
     images = normalize(image[None].to(explainer.device), explainer.spec)
@@ -234,13 +244,21 @@ def _explain_image(
         predicted_class=predicted_class,
         task=explainer.task,
         artefacts=artefacts,
-        remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and index is not None else (),
+        remarks=_map_remarks(explainer, method, index is not None),
     )
+
+
+def _map_remarks(explainer: Explainer, method: str, of_output: bool) -> tuple[str, ...]:
+    """Remarks about the model: views, and what the check of the training says of this method."""
+    averaged = [AVERAGED_NOTE.format(explainer.views)] if explainer.views > 1 and of_output else []
+    choice = explainer.map_choice
+    checked = [choice.describe(method)] if choice is not None and choice.pictures and of_output else []
+    return (*averaged, *checked)
 
 
 def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:
     """`MethodOptions` of a request; the baseline image has the model's black, white or mean."""
-    method = request.method or methods.default_method(explainer.model.config)
+    method = request.method or explainer.default_method
     names = METHODS[method].option_names if method in METHODS else ("cover", "drop")
     if request.fill is not None and "cover" not in names:
         raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
@@ -505,7 +523,7 @@ def _explain_other_methods(
     explainer: Explainer, image: ImageInput | bytes, request: ExplainRequest, first: Explanation
 ) -> dict[str, Explanation | str]:
     patch = int(first.heatmap.values[0].argmax()) + 1 if request.patch is None else request.patch
-    by_method: dict[str, Explanation | str] = {methods.default_method(explainer.model.config): first}
+    by_method: dict[str, Explanation | str] = {explainer.default_method: first}
     for method, known in METHODS.items():
         if method in by_method or (known.class_specific and not explainer.model.config.outputs):
             continue

@@ -8,7 +8,6 @@ from dataclasses import fields
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import Source
@@ -18,7 +17,8 @@ from ..errors import UsageError
 from ..explain.faithfulness.benchmark import NUM_SHUFFLED, FaithfulnessReport, FaithfulnessRequest, SyntheticTruth
 from ..explain.faithfulness.benchmark import measure_faithfulness as benchmark_measure_faithfulness
 from ..explain.faithfulness.curves import TASK_SCORES, MapFunction
-from ..explain.methods import METHODS, MethodOptions
+from ..explain.faithfulness.map_choice import map_function
+from ..explain.methods import METHODS
 from ..explain.recorder import inference_mode
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
@@ -92,12 +92,7 @@ def get_map_function(name: str) -> MapFunction:
     if name not in METHODS or "patch" in METHODS[name].option_names:
         known = ", ".join(each for each, method in METHODS.items() if "patch" not in method.option_names)
         raise UsageError(f"Measured can be {known}. Got {name!r}.")
-    method = METHODS[name]
-
-    def maps(model: ViT, images: Tensor, classes: Tensor) -> np.ndarray:
-        return method.run(model, images, classes.tolist() if method.class_specific else None, MethodOptions()).values
-
-    return maps
+    return map_function(name)
 
 
 def _find_synthetic_truth(source: Source, rows: NDArray[np.int64]) -> SyntheticImages | None:

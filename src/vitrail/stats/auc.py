@@ -1,4 +1,4 @@
-"""Area under the ROC curve with DeLong's variance, by the influence of each image.
+"""Area under the ROC curve with its score interval, and DeLong's variance by the influence of each image.
 
 The placement of an image is the fraction of images of the other kind that it is ranked correctly against; ties count
 half. The area is the mean placement, and the deviation of a placement from it is the image's influence on the area. The
@@ -21,7 +21,7 @@ from .intervals import Interval
 
 @dataclass(frozen=True)
 class RocAuc:
-    """An area under the ROC curve with the influences that its interval needs."""
+    """An area under the ROC curve with what its interval needs."""
 
     value: float
     influence: Float64[np.ndarray, " g"]
@@ -29,22 +29,33 @@ class RocAuc:
     positives: int
     """Number of positive images, or of groups with one."""
     negatives: int
+    score_variance: tuple[float, float]
+    """(a, b) in the variance A (1 - A) (a + b ((1 - A) / (2 - A) + A / (1 + A))) of a candidate area A, of images."""
+    group_variance: tuple[float, float] | None = None
+    """The same, where groups count and not images; None without groups."""
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Confidence interval: normal on the logit scale, so that it stays inside 0..1.
+        """Confidence interval: score interval, the candidate areas within z of their deviations of this one.
 
-        An area of exactly 0 or 1, whose logit is infinite, has the score interval of the same counts; so has an area
-        with fewer than two positives or negatives, or with scores that are all equal.
+        It depends on the area and the counts alone, so that a better ranking never has a lower bound, and covers with
+        few positives, where DeLong's variance is too small. The images of groups are not independent: there DeLong's
+        interval over groups, on the logit scale, widens it, and no lower bound is above that of a perfect ranking of
+        groups.
 
-        Source: Pepe 2003, "The statistical evaluation of medical tests", section 5.2.5; for the ends Newcombe 2006,
-        "Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2", method 5.
+        Source: Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic,
+        part 2", method 5; for groups Pepe 2003, "The statistical evaluation of medical tests", section 5.2.5.
         """
         z = _z_value(level)
+        own = _score_interval(self.value, self.score_variance, z)
+        if self.group_variance is None:
+            return own
         deviation = float(np.sqrt(np.square(self.influence).sum()))
         if not (0 < self.value < 1 and deviation > 0):
-            return _score_interval(self.value, self.positives, self.negatives, z)
+            return _score_interval(self.value, self.group_variance, z)
         logit, reach = np.log(self.value / (1 - self.value)), z * deviation / (self.value * (1 - self.value))
-        return Interval(float(1 / (1 + np.exp(reach - logit))), float(1 / (1 + np.exp(-reach - logit))))
+        low, high = float(1 / (1 + np.exp(reach - logit))), float(1 / (1 + np.exp(-reach - logit)))
+        perfect, hopeless = (_score_interval(end, self.group_variance, z) for end in (1.0, 0.0))
+        return Interval(min(own.low, low, perfect.low), max(own.high, high, hopeless.high))
 
 
 def roc_auc_with_influence(
@@ -85,22 +96,50 @@ def roc_auc_with_influence(
         steps = (placements - value) / len(rows) * np.sqrt(members / (members - 1) if members > 1 else np.nan)
         influence += np.bincount(names[rows], steps, len(influence))
         kinds.append(members)
-    return RocAuc(value, influence, *kinds)
+    grouped = len(influence) < len(positive)
+    return RocAuc(
+        value, influence, *kinds, _score_variance(len(ups), len(downs)), _score_variance(*kinds) if grouped else None
+    )
 
 
-def mean_roc_auc(areas: Sequence[RocAuc]) -> RocAuc:
+def mean_roc_auc(areas: Sequence[RocAuc], exclusive: bool = False) -> RocAuc:
     """Mean of areas of the same images, as over labels; its counts are the smallest of theirs.
 
-    An area with fewer than two positives or negatives has no known variance and is taken to be as uncertain as the
+    An area with fewer than two positives or negatives has no known influences and is taken to be as uncertain as the
     others.
+
+    Args:
+        exclusive: of the classes of one softmax, each against the others. An image that is misjudged then lowers the
+            areas of two classes, that of its own more than that of the other.
     """
     sure = [one for one in areas if not np.isnan(one.influence).any()] or list(areas)
+    influence = np.mean([one.influence for one in sure], axis=0)
+    K = len(areas)
+    # how many times the variance of independent areas
+    factor = K * K / ((K - 1) ** 2 + 1) if exclusive else _correlation_factor(sure, influence)
     return RocAuc(
         value=float(np.mean([one.value for one in areas])),
-        influence=np.mean([one.influence for one in sure], axis=0),
+        influence=influence,
         positives=min(one.positives for one in sure),
         negatives=min(one.negatives for one in sure),
+        score_variance=_mean_variance([one.score_variance for one in areas], factor),
+        group_variance=None
+        if areas[0].group_variance is None
+        else _mean_variance([one.group_variance or one.score_variance for one in areas], factor),
     )
+
+
+def _mean_variance(variances: Sequence[tuple[float, float]], factor: float) -> tuple[float, float]:
+    """`RocAuc.score_variance` of a mean: `factor` times that of independent areas."""
+    a, b = (factor * sum(column) / len(variances) ** 2 for column in zip(*variances, strict=True))
+    return a, b
+
+
+def _correlation_factor(areas: Sequence[RocAuc], mean_influence: Float64[np.ndarray, " g"]) -> float:
+    """Variance of the mean of areas, divided by that of independent ones: 1 to their number, which perfect ones get."""
+    independent = sum(float(np.square(one.influence).sum()) for one in areas) / len(areas) ** 2
+    together = float(np.square(mean_influence).sum())
+    return min(max(together / independent, 1.0), float(len(areas))) if independent > 0 else float(len(areas))
 
 
 def roc_auc_difference(first: RocAuc, second: RocAuc, level: float = 0.95) -> tuple[float, Interval, float]:
@@ -125,16 +164,23 @@ def _z_value(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def _score_interval(value: float, positives: int, negatives: int, z: float) -> Interval:
-    """Score interval: the candidate areas within z deviations of this one, by the deviation of the candidate."""
+def _score_variance(positives: int, negatives: int) -> tuple[float, float]:
+    """`RocAuc.score_variance` of these counts."""
+    pairs = positives * negatives
+    return 1 / pairs, ((positives + negatives) / 2 - 1) / pairs
+
+
+def _score_interval(value: float, variance: tuple[float, float], z: float) -> Interval:
+    """The candidate areas within z deviations of this one, by the deviation of the candidate."""
     from scipy.optimize import brentq
 
-    half = (positives + negatives) / 2 - 1
+    a, b = variance
 
     def beyond(candidate: float) -> float:
-        spread = 1 + half * ((1 - candidate) / (2 - candidate) + candidate / (1 + candidate))
-        return (value - candidate) ** 2 - z * z * candidate * (1 - candidate) * spread / (positives * negatives)
+        spread = a + b * ((1 - candidate) / (2 - candidate) + candidate / (1 + candidate))
+        return (value - candidate) ** 2 - z * z * candidate * (1 - candidate) * spread
 
-    low = 0.0 if value == 0 else float(brentq(beyond, 0.0, value - 1e-12))
-    high = 1.0 if value == 1 else float(brentq(beyond, value + 1e-12, 1.0))
+    # above 0 at both ends, below 0 at the value, but 0 where the value is an end
+    low = 0.0 if value == 0 else float(brentq(beyond, 0.0, min(value, 1 - 1e-12)))
+    high = 1.0 if value == 1 else float(brentq(beyond, max(value, 1e-12), 1.0))
     return Interval(low, high)

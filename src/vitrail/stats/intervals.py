@@ -1,12 +1,13 @@
-"""Confidence intervals: Wilson's for proportions, and the percentile bootstrap, also over groups."""
+"""Confidence intervals: Wilson's for proportions, and the percentile bootstrap, both also over groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Shaped
 
 from ..errors import UsageError
 
@@ -36,13 +37,70 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
         raise UsageError(f"successes must lie between 0 and n. Got successes={successes}, n={n}.")
     if n == 0:
         return Interval(0.0, 1.0)
+    return _wilson_interval(successes / n, n, level)
+
+
+def proportion_interval(
+    mask: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None, level: float = 0.95
+) -> Interval:
+    """Wilson score interval of the proportion of True in a mask; (0, 1) for an empty one.
+
+    With groups, such as patients, the images count as `effective_count` independent ones, as if all of a group were
+    right or wrong together. That is the only count under which fewer errors never give a lower bound: without an error
+    nothing shows how alike the images of a group are, and whatever is assumed there limits every other interval.
+    """
+    _check_level(level)
+    if not len(mask):
+        return Interval(0.0, 1.0)
+    return _wilson_interval(float(mask.mean()), len(mask) if groups is None else effective_count(groups), level)
+
+
+def effective_count(groups: Shaped[np.ndarray, " n"]) -> float:
+    """Number of independent images that are worth as much as these groups, if the images of a group are all alike.
+
+    The number of groups where all are equally large, fewer where some are larger.
+
+    Source: Kish 1965, "Survey sampling", section 5.4 (design effect) with an intraclass correlation of 1.
+    """
+    sizes = np.unique(groups, return_counts=True)[1].astype(np.float64)
+    return float(sizes.sum() ** 2 / np.square(sizes).sum())
+
+
+def _wilson_interval(share: float, n: float, level: float) -> Interval:
     z = NormalDist().inv_cdf((1 + level) / 2)
-    share = successes / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    low = 0.0 if successes == 0 else centre - reach  # exact at the ends, where rounding would leave 1e-18
-    high = 1.0 if successes == n else centre + reach
+    low = 0.0 if share == 0 else centre - reach  # exact at the ends, where rounding would leave 1e-18
+    high = 1.0 if share == 1 else centre + reach
     return Interval(low, high)
+
+
+def mean_of_rates_interval(
+    rates: Sequence[tuple[float, float]], most: float | None = None, level: float = 0.95
+) -> Interval:
+    """Interval of the mean of rates of different images, at least one.
+
+    Three intervals, none of which covers everywhere. MOVER joins the Wilson intervals of the rates, and misses the mean
+    of many rates near 1. Wilson's of the mean with the variance of equal rates misses that of a small class that is
+    worse. The wider of both holds; and Wilson's with the variance of errors that all lie in the smallest class, where
+    one weighs most, is never too narrow and limits it.
+
+    Args:
+        rates: each with its number of images, or their `effective_count`.
+        most: `effective_count` of all images, where groups may have images in several of the rates, which are not
+            independent then.
+
+    Source: Zou and Donner 2008, "Construction of confidence limits about effect measures", for MOVER; the rest is own.
+    """
+    count, value = len(rates), sum(rate for rate, _ in rates) / len(rates)
+    intervals = [(rate, _wilson_interval(rate, n, level)) for rate, n in rates]
+    below = sum((rate - interval.low) ** 2 for rate, interval in intervals) ** 0.5 / count
+    above = sum((interval.high - rate) ** 2 for rate, interval in intervals) ** 0.5 / count
+    equal = _wilson_interval(value, count**2 / sum(1 / n for _, n in rates), level)
+    worst = _wilson_interval(value, count * min(n for _, n in rates), level)
+    low, high = max(worst.low, min(value - below, equal.low)), min(worst.high, max(value + above, equal.high))
+    shared = Interval(1.0, 0.0) if most is None else _wilson_interval(value, most, level)
+    return Interval(min(low, shared.low), max(high, shared.high))
 
 
 def bootstrap_interval(

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped
@@ -21,7 +22,7 @@ from ..data.decoding.decode import to_8_bits
 from ..data.preprocess import preprocess_image
 from ..errors import UsageError
 from ..evaluate import task_metrics
-from ..evaluate.decisions import Decisions
+from ..evaluate.decisions import Decisions, average_decisions, average_predictions
 from ..evaluate.label_errors import LabelErrorReport, label_error_advice, list_label_errors
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
@@ -30,7 +31,9 @@ from ..evaluate.predictions import RegressionPredictions, TaskPredictions, conca
 from ..evaluate.primary_metric import compute_primary_metric
 from ..evaluate.probe import learnable_mask
 from ..evaluate.regression_metrics import RegressionMetrics
-from ..evaluate.task_metrics import TaskMetrics, compute_metrics
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics, has_known_targets
+from ..explain.faithfulness.map_choice import MapChoice, combine_map_choices, read_map_choice
+from ..explain.methods import default_method
 from ..files import atomic, checksums, lock
 from ..report import image_selection, page, provenance, thumbnails
 from . import held_out
@@ -223,9 +226,14 @@ def finish_folds(out: Path, out_of_fold: OutOfFoldPredictions) -> TaskMetrics:
     (out / "predictions").mkdir(exist_ok=True)
     predictions.write_csv(out / "predictions" / f"{OUT_OF_FOLD}.csv")
     atomic.write_json(out / f"metrics-{OUT_OF_FOLD}.json", metrics.to_json())
-    task_metrics.write_results_csv(out / task_metrics.RESULTS_FILE, [metrics])
+    ensemble = out_of_fold.ensemble_on_test()
+    if ensemble is not None:
+        ensemble.predictions.write_csv(out / "predictions" / f"{ENSEMBLE_ON_TEST}.csv")
+        atomic.write_json(out / f"metrics-{ENSEMBLE_ON_TEST}.json", ensemble.metrics.to_json())
+    measured = [metrics] if ensemble is None else [metrics, ensemble.metrics]
+    task_metrics.write_results_csv(out / task_metrics.RESULTS_FILE, measured)
     _save_ensemble(out / "model", [run.bundle for run in out_of_fold.folds])
-    _write_folds_report(out, out_of_fold, predictions, metrics)
+    _write_folds_report(out, out_of_fold, predictions, metrics, ensemble)
     return metrics
 
 
@@ -251,15 +259,20 @@ def _write_label_errors(out: Path, out_of_fold: OutOfFoldPredictions) -> str:
     if path.exists():
         return f"{path} is kept as it is; delete it to have it written again."
     report = out_of_fold.label_errors()
-    report.write_csv(path)
+    if not report.inconclusive:
+        report.write_csv(path)
     advice = f" {label_error_advice(path)}" if report.suspects else ""
     return f"{report.summary(path)}{advice}"
 
 
 def _write_folds_report(
-    out: Path, out_of_fold: OutOfFoldPredictions, predictions: TaskPredictions, metrics: TaskMetrics
+    out: Path,
+    out_of_fold: OutOfFoldPredictions,
+    predictions: TaskPredictions,
+    metrics: TaskMetrics,
+    ensemble: EvaluatedEnsemble | None,
 ) -> None:
-    """Write the report of all out-of-fold predictions, with a line for each fold."""
+    """Write the report of all out-of-fold predictions, with a line for each fold and for the ensemble."""
     folds, dataset = out_of_fold.folds, out_of_fold.dataset
     each = [provenance.read_facts(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
@@ -270,6 +283,7 @@ def _write_folds_report(
     thumbnails.save_thumbnails(out, to_8_bits(images.take(shown_rows).permute(0, 2, 3, 1).numpy()), chosen, aspects)
     provenance.save_groups(out, out_of_fold.groups(predictions))
     fold_metrics = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
+    all_metrics = (*fold_metrics, *([] if ensemble is None else [ensemble.metrics]), metrics)
     seconds = sum(one.seconds for one in each)
     source_rows, views = out_of_fold.source_rows(predictions), plan.recipe.views.num_views
     held_out.write_explanations(
@@ -278,6 +292,7 @@ def _write_folds_report(
         chosen,
         lambda row: _map_input_for_row(out_of_fold, row, int(source_rows[row])),
         seconds,
+        combine_map_choices([_read_fold_map_choice(run) for run in folds]),
         views,
     )
     provenance.write_facts(
@@ -285,11 +300,14 @@ def _write_folds_report(
         dataclasses.replace(
             first,
             title=f"{first.title}, {len(folds)} folds",
-            counts=tuple(
-                provenance.SplitCount(
-                    split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them"
-                )
-                for one, run in zip(fold_metrics, folds, strict=True)
+            counts=(
+                *(
+                    provenance.SplitCount(
+                        split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them"
+                    )
+                    for one, run in zip(fold_metrics, folds, strict=True)
+                ),
+                *([] if ensemble is None else [_ensemble_count(ensemble)]),
             ),
             seconds=seconds,
             steps=sum(one.steps for one in each),
@@ -297,15 +315,33 @@ def _write_folds_report(
             images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
             command=f"vitrail train --resume {out}",
             created=f"{datetime.now():%Y-%m-%d %H:%M}",
-            metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, ClassificationMetrics)),
-            label_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, MultilabelMetrics)),
-            number_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, RegressionMetrics)),
+            metrics=tuple(one for one in all_metrics if isinstance(one, ClassificationMetrics)),
+            label_metrics=tuple(one for one in all_metrics if isinstance(one, MultilabelMetrics)),
+            number_metrics=tuple(one for one in all_metrics if isinstance(one, RegressionMetrics)),
             decisions=Decisions(),
             fast_precision=largest_comparison([one.fast_precision for one in each]),
-            notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
+            notes=(
+                *first.notes,
+                f"Every picture is answered by the one model of {len(folds)} that has not seen it.",
+                *([ENSEMBLE_UNMEASURED] if ensemble is None else [f"{ensemble.metrics.headline()}."]),
+            ),
         ),
     )
     page.build_report(out)
+
+
+def _read_fold_map_choice(run: RunFolder) -> MapChoice:
+    """The default explanation method that the training of a fold has chosen."""
+    info = bundle.read_bundle_info(run.bundle)
+    unknown = MapChoice(method=default_method(info.architecture), pictures=0, reason="an older version trained it")
+    return read_map_choice(info.trained_info, str(run.bundle)) or unknown
+
+
+def _ensemble_count(ensemble: EvaluatedEnsemble) -> provenance.SplitCount:
+    """The row of the ensemble in the table of splits."""
+    return provenance.SplitCount(
+        split=ENSEMBLE_ON_TEST, n=ensemble.metrics.n, origin="official test split, by the mean of all models"
+    )
 
 
 def _map_input_for_row(out_of_fold: OutOfFoldPredictions, row: int, source_row: int) -> MapInput:
@@ -329,8 +365,19 @@ def _rename_fold_metrics(report_facts: provenance.ReportFacts, fold: int) -> Tas
 
 # -- Out-of-fold predictions: each image by the one model that was not trained on it
 
-OUT_OF_FOLD = "out-of-fold"
-"""The split name of out-of-fold predictions."""
+OUT_OF_FOLD, ENSEMBLE_ON_TEST = "out-of-fold", "ensemble-on-test"
+"""The split names of out-of-fold predictions, and of the ensemble's predictions for an official test split."""
+ENSEMBLE_UNMEASURED = (
+    "These figures are of single models. The mean of all models, which answers new pictures, is measured on none, "
+    "because each picture was learnt by some of them; an official test split, or another source, would measure it."
+)
+
+
+class EvaluatedEnsemble(NamedTuple):
+    """Predictions of the ensemble and their metrics."""
+
+    predictions: TaskPredictions
+    metrics: TaskMetrics
 
 
 @dataclass(frozen=True)
@@ -363,6 +410,18 @@ class OutOfFoldPredictions:
         """The metrics of all predictions."""
         predictions = self.predictions
         return compute_metrics(predictions, self.dataset.scaling, self.groups(predictions), self.ordered)
+
+    def ensemble_on_test(self) -> EvaluatedEnsemble | None:
+        """The mean of all models on the official test split, which none has seen; None without one."""
+        if "test" not in self.dataset.source.splits:
+            return None
+        tables = [read_predictions_csv(run.predictions / "test.csv", self.dataset.source.task) for run in self.folds]
+        decisions = average_decisions([provenance.read_facts(run.path).decisions for run in self.folds])
+        predictions = replace(average_predictions(tables, decisions), split=ENSEMBLE_ON_TEST)
+        if not has_known_targets(predictions):
+            return None
+        groups = self.groups(predictions)
+        return EvaluatedEnsemble(predictions, compute_metrics(predictions, self.dataset.scaling, groups, self.ordered))
 
     def label_errors(self) -> LabelErrorReport:
         """Labels that contradict the out-of-fold predictions (Northcutt et al. 2021, `evaluate.label_errors`)."""

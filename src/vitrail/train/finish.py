@@ -29,6 +29,8 @@ from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionCompari
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
+from ..explain import methods
+from ..explain.faithfulness.map_choice import MAP_CHOICE_KEY, MapChoice, read_map_choice
 from ..files import atomic
 from ..formatting import format_count
 from ..model.vit import ViT, parameter_count
@@ -39,7 +41,7 @@ from .context import TrainContext
 from .dataset import Dataset
 from .events import Event, FinishEvent, Note
 from .finetune import features, linear_probe
-from .held_out import MapInput, build_predictions, compare_fast_precision, compute_outputs, fit_decisions
+from .held_out import MapInput, build_predictions, choose_map, compare_fast_precision, compute_outputs, fit_decisions
 from .loop import TrainState
 from .optim import use_ema_weights
 from .phase import PHASE_NAMES, sum_phase_images
@@ -79,8 +81,9 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
                 compared = compare_fast_precision(train_state, plan, dataset, outputs["val"], *fitted)
             except DataError as error:  # the metrics do not depend on it
                 yield Note(f"The fast number format was not compared with float32: {error}")
-            stored = (*fitted, compared)
-        decided, feature_stats, compared = stored
+            choice = choose_map(train_state, plan, dataset, outputs["val"], totals.seconds)
+            stored = (*fitted, compared, choice)
+        decided, feature_stats, compared, choice = stored
         predictions = {
             split: build_predictions(dataset, split, each, decided, feature_stats)
             for split, each in outputs.items()
@@ -104,7 +107,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     seen = seen_images.write_seen_images(run, dataset, totals.seconds)
     copies, copy_notes = _find_held_out_copies(seen, dataset, list(predictions), totals.seconds)
     card = "\n\n".join([_model_card_section(plan, dataset, decided, evaluated, compared), *copy_notes])
-    write_bundle(context, train_state, decided, feature_stats, compared, card)
+    write_bundle(context, train_state, decided, feature_stats, compared, card, choice)
     yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(outputs["val"].rows)))
     yield from map(Note, copy_notes)
     for split, table in predictions.items():
@@ -120,7 +123,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         return
     last = evaluated[-1]
     images = outputs[last.predictions.split].images
-    _write_report(context, reasons, train_state, evaluated, images, totals, decided, compared, copy_notes)
+    _write_report(context, reasons, train_state, evaluated, images, totals, decided, compared, choice, copy_notes)
     if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
@@ -175,8 +178,8 @@ def _training_totals(run: RunFolder) -> TrainingTotals:
 
 def _read_decisions(
     run: RunFolder, train_state: TrainState, dataset: Dataset
-) -> tuple[Decisions, FeatureStats | None, PrecisionComparison | None] | None:
-    """Decisions, feature statistics and comparison in a bundle that this run has written; None without such a one."""
+) -> tuple[Decisions, FeatureStats | None, PrecisionComparison | None, MapChoice] | None:
+    """What `finish_run` has fitted and measured, in a bundle that this run has written; None without such a one."""
     info = bundle.read_bundle_info(run.bundle).trained_info if run.bundle.exists() else {}
     if decisions.DECISIONS_KEY not in info:
         return None
@@ -184,7 +187,10 @@ def _read_decisions(
     where, width = str(run.bundle), train_state.model.config.width
     decided = decisions.read_decisions(info, dataset.source.task, dataset.source.classes, where)
     feature_stats = FeatureStats.from_tensors(bundle.load_feature_stats(run.bundle), width, where)
-    return decided, feature_stats, read_comparison(info, where)
+    unknown = MapChoice(
+        method=methods.default_method(train_state.model.config), pictures=0, reason="an older version trained it"
+    )
+    return decided, feature_stats, read_comparison(info, where), read_map_choice(info, where) or unknown
 
 
 def write_bundle(
@@ -194,6 +200,7 @@ def write_bundle(
     feature_stats: FeatureStats | None = None,
     compared: PrecisionComparison | None = None,
     card: str = "",
+    choice: MapChoice | None = None,
 ) -> None:
     """Write the model bundle, unless this run has written one with decisions already.
 
@@ -201,6 +208,7 @@ def write_bundle(
         decision_values: None where they could not be fitted yet; such a bundle is replaced later.
         compared: the fast number format beside float32.
         card: the model card's section about the held-out metrics.
+        choice: the default explanation method.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     if run.bundle.exists():
@@ -226,6 +234,7 @@ def write_bundle(
         **({} if scaling is None else {SCALING_KEY: scaling.to_json()}),
         **({} if decision_values is None else {decisions.DECISIONS_KEY: config.write(decision_values)}),
         **({} if compared is None else {COMPARISON_KEY: config.write(compared)}),
+        **({} if choice is None else {MAP_CHOICE_KEY: config.write(choice)}),
     }
     tensors = None if feature_stats is None else feature_stats.to_tensors()
     with use_ema_weights(train_state.model, train_state.ema):
@@ -242,6 +251,7 @@ def _write_report(
     totals: TrainingTotals,
     decisions: Decisions,
     compared: PrecisionComparison | None,
+    choice: MapChoice,
     notes: Sequence[str],
 ) -> None:
     """Write thumbnails, explanation maps, groups, report.json and report.html for the last evaluated split.
@@ -262,7 +272,7 @@ def _write_report(
             row: MapInput(train_state.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
         }
         held_out_module.write_explanations(
-            run.path, held_out, chosen, map_inputs.__getitem__, totals.seconds, plan.recipe.views.num_views
+            run.path, held_out, chosen, map_inputs.__getitem__, totals.seconds, choice, plan.recipe.views.num_views
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     metrics = [one.metrics for one in evaluated_splits]

@@ -37,6 +37,7 @@ from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError
+from ..explain.faithfulness.map_choice import MAX_CHECK_IMAGES, MIN_CHECK_IMAGES, MapChoice, choose_map_method
 from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..model.config import ViTConfig
 from ..model.vit import ViT
@@ -207,6 +208,8 @@ def build_predictions(
 
 MAP_TIME_FRACTION = 0.03
 """Fraction of the training's seconds for maps: check, evaluation and report have 15 % together."""
+MIN_CHECK_SECONDS = 10.0
+"""Seconds for the check of the maps in any case, beside the same fraction."""
 MIN_MAP_SECONDS = 10.0
 """Seconds for maps in any case."""
 
@@ -235,14 +238,16 @@ def write_explanations(
     rows: Int64[np.ndarray, " k"],
     get_map_input: Callable[[int], MapInput],
     seconds: float,
+    choice: MapChoice,
     views: int = 1,
 ) -> None:
-    """Write explanations.npz: maps by the model's default method, as many as the time allows.
+    """Write explanations.npz: maps by the chosen method, as many as the time allows; none where no method passed.
 
     Args:
         rows: of the table, those with a thumbnail.
         get_map_input: returns the map input of one of these rows.
         seconds: of the training.
+        choice: the method, see `choose_map`.
         views: number of views that each prediction is the mean of.
     """
     began, limit = time.perf_counter(), max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * seconds)
@@ -254,18 +259,43 @@ def write_explanations(
             break
         map_input = get_map_input(row)
         config = map_input.model.config
+        if not choice.method:
+            without_map.append(choice.describe())
+            break
         try:
-            explained.append(_explain_image(row, target, map_input))
+            explained.append(_explain_image(row, target, map_input, choice.method))
         except EmptyMapError as problem:
             without_map.append(f"{predictions.paths[row] or predictions.ids[row]}: {problem}")
     if config is not None:
         remarks = (methods.AVERAGED_NOTE.format(views),) if views > 1 else ()
-        saliency.save_explanations(folder, _stack_maps(explained, config, remarks, tuple(without_map)))
+        saliency.save_explanations(folder, _stack_maps(explained, config, choice, remarks, tuple(without_map)))
 
 
-def _explain_image(row: int, target: int, map_input: MapInput) -> _ExplainedImage:
+def choose_map(
+    train_state: TrainState, plan: Plan, dataset: Dataset, valid_outputs: ModelOutputs, seconds: float
+) -> MapChoice:
+    """Choose the explanation method by a check on validation images, in a fraction of the training's seconds."""
+    assert isinstance(train_state.model, ViT)
+    chosen = np.flatnonzero(np.isin(valid_outputs.rows, dataset.sample("val", MAX_CHECK_IMAGES, plan.seed)))
+    rows, groups = valid_outputs.rows[chosen], dataset.source.groups
+    with use_ema_weights(train_state.model, train_state.ema):
+        device = next(train_state.model.parameters()).device
+        enough = len(rows) >= MIN_CHECK_IMAGES
+        images = normalize(valid_outputs.images.take(rows).to(device), plan.image) if enough else None
+        return choose_map_method(
+            train_state.model,
+            torch.zeros(len(rows), 1, 1, 1) if images is None else images,
+            valid_outputs.outputs[chosen],
+            dataset.source.task,
+            max(MIN_CHECK_SECONDS, MAP_TIME_FRACTION * seconds),
+            None if groups is None else groups[rows],
+            plan.seed,
+        )
+
+
+def _explain_image(row: int, target: int, map_input: MapInput, method: str) -> _ExplainedImage:
     images = normalize(map_input.image[None].to(next(map_input.model.parameters()).device), map_input.spec)
-    attribution = methods.explain_images(map_input.model, images, None, target)
+    attribution = methods.explain_images(map_input.model, images, method, target)
     artefacts = np.zeros(attribution.values.shape[1:], bool)
     if attribution.method in ATTENTION_METHODS:
         artefacts = find_artifact_patches(map_input.model, images)[0]
@@ -273,19 +303,24 @@ def _explain_image(row: int, target: int, map_input: MapInput) -> _ExplainedImag
 
 
 def _stack_maps(
-    explained_images: list[_ExplainedImage], shape: ViTConfig, remarks: tuple[str, ...], without_map: tuple[str, ...]
+    explained_images: list[_ExplainedImage],
+    shape: ViTConfig,
+    choice: MapChoice,
+    remarks: tuple[str, ...],
+    without_map: tuple[str, ...],
 ) -> StoredExplanations:
     """All maps as arrays, also empty ones, so that the page can say why."""
     size = (len(explained_images), *shape.grid)
     first = explained_images[0].attribution if explained_images else None
     return StoredExplanations(
         about=MapInfo(
-            method=methods.default_method(shape),
+            method=choice.method,
             layer=first.layer if first else "",
             line=first.description if first else "",
             scale=first.scale if first else "positive",
             patch=shape.patch,
             remarks=remarks,
+            checked=choice.describe(),
             nothing=without_map,
         ),
         rows=np.array([each.row for each in explained_images], np.int64),

@@ -7,7 +7,12 @@ import pytest
 from scipy.special import expit, log_softmax, softmax
 
 from vitrail.errors import UsageError
-from vitrail.evaluate.calibration import debiased_calibration_error, fit_temperature, reliability_curve
+from vitrail.evaluate.calibration import (
+    debiased_calibration_error,
+    fit_temperature,
+    reliability_curve,
+    summarize_calibration,
+)
 
 
 def calibrated(seed, n, spread=2.0, K=5):
@@ -82,6 +87,62 @@ def test_the_error_of_overconfident_answers_keeps_its_size():
     chances = np.full(5000, 0.9)
     hits = np.arange(5000) % 10 < 7
     assert debiased_calibration_error(chances, hits) == pytest.approx(0.2, abs=0.005)
+
+
+def test_a_small_error_of_one_sign_and_one_of_few_pictures_are_not_called_nothing():
+    generator = np.random.default_rng(0)
+    few = summarize_calibration(generator.uniform(0.6, 0.84, 20), np.ones(20, bool))  # 72 % against 100 %
+    assert few.error == pytest.approx(0.28, abs=0.03) and few.in_the_large == pytest.approx(0.28, abs=0.03)
+    assert few.error_interval[0] > 0.05 and few.error_interval[1] >= few.error
+    assert few.in_the_large_interval[0] > 0.05 and few.slope is None
+    chances = np.full(359, 0.95)
+    hits = generator.permutation(359) >= 9  # 97.5 %: beyond chance in all of them, and not in a fifteenth
+    found = summarize_calibration(chances, hits)
+    assert 0.015 < found.error < 0.03 and found.error_interval[0] < found.error < found.error_interval[1]
+    assert found.in_the_large == pytest.approx(350 / 359 - 0.95)
+    assert found.in_the_large_interval[0] < found.in_the_large < found.in_the_large_interval[1] < 0.04
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize("n", [100, 1000])
+@pytest.mark.parametrize("factor", [1.0, 0.6, 2.0])
+def test_intervals_of_calibration_cover(n, factor):
+    big, truth = calibrated(99, 200_000, 2.0)
+    chances = softmax(factor * big, axis=1)
+    hits = chances.argmax(1) == truth
+    whole = summarize_calibration(chances.max(1), hits)
+    covered, sets = {"error": 0, "in_the_large": 0, "slope": 0}, 200
+    for seed in range(sets):
+        logits, targets = calibrated(seed, n, 2.0)
+        some = softmax(factor * logits, axis=1)
+        found = summarize_calibration(some.max(1), some.argmax(1) == targets)
+        for name in covered:
+            low, high = getattr(found, f"{name}_interval")
+            covered[name] += low <= getattr(whole, name) <= high
+    assert min(covered.values()) / sets >= 0.93, covered
+
+
+def test_the_slope_is_that_of_the_log_odds():
+    generator = np.random.default_rng(1)
+    odds = generator.normal(0.5, 1.5, 20_000)
+    there = generator.random(20_000) < expit(0.4 + 0.7 * odds)
+    found = summarize_calibration(expit(odds), there)
+    assert found.slope == pytest.approx(0.7, abs=0.03)
+    assert found.slope_interval[0] < 0.7 < found.slope_interval[1] < 0.76
+    apart = summarize_calibration(np.repeat([0.2, 0.8], 50), np.repeat([False, True], 50))
+    assert apart.slope is None and apart.slope_interval is None  # separated: no slope is steep enough
+
+
+def test_groups_widen_every_interval_of_calibration():
+    generator = np.random.default_rng(2)
+    chances = generator.uniform(0.5, 1, 100)
+    hits = generator.random(100) < chances
+    alone = summarize_calibration(chances, hits)
+    together = summarize_calibration(chances.repeat(4), hits.repeat(4), np.arange(100).repeat(4))
+    naive = summarize_calibration(chances.repeat(4), hits.repeat(4))
+    for name in ("error_interval", "in_the_large_interval", "slope_interval"):
+        widths = [float(np.diff(getattr(one, name))[0]) for one in (alone, together, naive)]
+        assert widths[2] < 0.75 * widths[1] and widths[1] == pytest.approx(widths[0], rel=0.25)
 
 
 def test_the_error_needs_pictures():

@@ -18,6 +18,7 @@ from vitrail.evaluate.label_errors import (
     find_class_label_errors,
     find_label_errors,
     find_multilabel_errors,
+    find_poor_judges,
     find_regression_label_errors,
 )
 from vitrail.evaluate.probe import predict_out_of_fold
@@ -121,6 +122,34 @@ def test_classes_that_cannot_be_told_apart_are_not_flagged_by_the_hundred():
     chances[:5] = 0.03
     found = find_class_label_errors(np.stack([chances, 1 - chances], axis=1).astype(np.float32), targets)
     assert sorted(found.rows[found.flagged].tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_judges_that_know_too_little_contradict_no_label(digits):
+    _, targets = digits
+    generator = np.random.default_rng(0)
+    guessed = np.where(generator.random(len(targets)) < 0.37, targets, generator.integers(0, 10, len(targets)))
+    chances = softmax(4.0 * np.eye(10)[guessed] * generator.uniform(0.2, 1, (len(targets), 1))).astype(np.float32)
+    found = find_class_label_errors(chances, targets)
+    assert found.flagged.sum() > 300  # of labels that are all right
+    poor = find_poor_judges("classification", found)
+    assert list(poor) == [0] and poor[0] < 0.6
+
+
+def test_judges_that_know_enough_are_not_silenced_by_wrong_labels(digits):
+    features, targets = digits
+    given, _ = flipped(targets, 10, np.random.default_rng(0))
+    chances = softmax(predict_out_of_fold(features, given, "classification", 10))
+    assert find_poor_judges("classification", find_class_label_errors(chances, given)) == {}
+
+
+def test_labels_and_columns_have_judges_of_their_own():
+    generator = np.random.default_rng(1)
+    labels = (generator.random((400, 2)) < 0.5).astype(np.float32)
+    chances = np.stack([0.1 + 0.8 * labels[:, 0], generator.choice([0.1, 0.9], 400)], axis=1).astype(np.float32)
+    assert list(find_poor_judges("multilabel", find_multilabel_errors(chances, labels))) == [1]
+    numbers = generator.normal(0, 1, (400, 2)).astype(np.float32)
+    judged = numbers * np.float32([1, 0]) + 0.1 * generator.normal(0, 1, (400, 2)).astype(np.float32)
+    assert list(find_poor_judges("regression", find_regression_label_errors(judged, numbers))) == [1]
 
 
 def test_what_nobody_knows_or_has_answered_is_no_suspect():

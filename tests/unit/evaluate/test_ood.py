@@ -54,6 +54,14 @@ def test_groups_widen_the_intervals_and_none_is_shared():
     assert both.scores[0].auroc_interval == pytest.approx(alone.scores[0].auroc_interval)
 
 
+def test_shares_beyond_the_cut_count_groups():
+    alone, *_ = found(2.0)
+    together, *_ = found(2.0, groups=(np.arange(200) // 20, np.arange(90) // 10))
+    assert together.held_out.interval == pytest.approx(wilson_interval(0, 10)) or together.held_out.share > 0
+    widths = [one.unlike.interval[1] - one.unlike.interval[0] for one in (alone, together)]
+    assert together.unlike.share == alone.unlike.share and widths[1] > 1.5 * widths[0]
+
+
 def test_a_person_reads_two_scores_and_what_the_cut_does():
     told, *_ = found(2.0)
     lines = told.table().splitlines()

@@ -49,13 +49,13 @@ def test_accuracy_has_wilson_s_interval_and_counts_what_is_known():
     assert (some.n, some.value) == (15, pytest.approx(10 / 15))
 
 
-def test_groups_widen_the_interval_and_one_group_has_none():
+def test_groups_widen_the_interval_and_one_group_counts_as_one_picture():
     right = np.repeat(np.arange(20) < 12, 10)
     groups = np.repeat(np.arange(20), 10)
     plain, grouped = compute_primary_metric(classes(right)), compute_primary_metric(classes(right), groups=groups)
     assert grouped.groups == 20 and grouped.value == plain.value
     assert grouped.interval[1] - grouped.interval[0] > 2 * (plain.interval[1] - plain.interval[0])
-    assert compute_primary_metric(classes(right), groups == 0, groups).interval is None
+    assert compute_primary_metric(classes(right), groups == 0, groups).interval == pytest.approx(wilson_interval(1, 1))
 
 
 def test_mean_auroc_goes_over_labels_with_ten_of_either_kind():
@@ -145,3 +145,9 @@ def test_what_cannot_be_measured_is_refused():
         primary_metric_value(numbers(np.ones((3, 2)), np.zeros((3, 2))))
     with pytest.raises(DataError, match=r"1 of 2 answers are NaN"):
         primary_metric_value(numbers(np.ones((2, 1)), np.array([[np.nan], [1]])))
+
+
+def test_several_tables_without_an_error_still_have_an_interval_with_a_width():
+    right = np.ones(40, bool)
+    found = compute_mean_primary_metric([classes(right), classes(right)])
+    assert found.value == 1 and found.interval == pytest.approx(wilson_interval(40, 40))

@@ -68,8 +68,8 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     assert said in plain(html) and f"{rate(0.05)} as given" in plain(html)
     some = charts.expected_counts(thing)
     assert (
-        f"5 of 100 have it: {some.true_positives} found, {some.false_negatives} missed. {some.false_positives} of "
-        f"the others" in plain(html)
+        f"{some.present} of {some.n:,} have it: {some.true_positives} found, {some.false_negatives} missed. "
+        f"{some.false_positives} of the others" in plain(html)
     )
     assert "Not a medical device." in html
 
@@ -100,6 +100,23 @@ def test_pictures_that_stand_among_those_learnt_from_too_are_counted_before_any_
     for asked in (RADIOLOGY, INSPECTION):
         before = plain(built(cells, asked).partition('<div class="cards">')[0])
         assert "2 of them are the same, or nearly, as one that it has , so its figures are too good ." in before
+        assert "At least" not in before
+
+
+def test_copies_of_a_partial_check_are_called_at_least_and_none_is_not_said_of_the_others(cells):
+    check = json.loads((cells / "check.json").read_text(encoding="utf-8"))
+    write(cells / "check.json", {**check, "looked_at": 30})
+    for asked in (RADIOLOGY, INSPECTION):
+        first = plain(built(cells, asked).partition('id="report"')[0])
+        assert "Copies of training pictures were looked for among only 30 of 120 pictures." in first
+        assert "Copies and bad pictures were looked for among 30 of 120 pictures; vitrail check takes all." in first
+    check["concerns"][0]["pictures"] = ["3", "9"]
+    write(cells / "check.json", {**check, "looked_at": 30})
+    before = plain(built(cells, RADIOLOGY).partition('<div class="cards">')[0])
+    assert "At least 2 of them are the same" in before and "only 30 of 120 pictures were compared" in before
+    write(cells / "check.json", {**check, "looked_at": 30, "concerns": []})
+    assert "Among these 30 no copies, contradicting labels" in plain(built(cells, RADIOLOGY))
+    assert "the other 90 are not known" in plain(built(cells, RADIOLOGY))
 
 
 def test_unanswered_pictures_are_named_with_their_reason_and_where_all_of_them_stand(cells):
@@ -130,16 +147,17 @@ def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):
     escapes, rejects = 86_400 * 0.01 * thing.miss_rate.value, 86_400 * 0.99 * thing.false_alarm_rate.value
     text = plain(html)
     assert "in a shift of 8 hours at 180 parts a minute: 86,400 parts" in text
-    assert (
-        f"{page.format_count(escapes)} in a shift" in text
-        and (f"{page.format_count(rejects)} good parts in a shift") in text
-    )
+    for count, rate_of, words in ((escapes, thing.miss_rate, "in"), (rejects, thing.false_alarm_rate, "good parts in")):
+        low, high = (page.format_count(count / rate_of.value * end) for end in rate_of.interval)
+        pictures = f"from {rate_of.num_true} picture{'s' if rate_of.num_true != 1 else ''}"
+        assert f"{page.format_count(count)} ({low} to {high}) {words} a shift, {pictures}" in text
     without = plain(built(cells, INSPECTION))
     _, valid, _ = two_classes()
     assert (
         f"Chosen on {(valid.targets == 0).sum()} pictures with it and {(valid.targets == 1).sum()} without" in without
     )
-    assert f"{page.format_count(1000 * thing.prevalence * thing.miss_rate.value)} in 1,000 parts" in without
+    expected = page.format_count(1000 * thing.prevalence * thing.miss_rate.value)
+    assert re.search(rf"{expected} \(\S+ to \S+\) in 1,000 parts, from {thing.miss_rate.num_true} pictures", without)
     assert "At most 4 ms" not in without and "ms: the whole evaluation" in without and "a slow one" in without
 
 
@@ -203,7 +221,7 @@ def test_labels_have_a_line_each_and_a_rare_one_is_called_so(tmp_path):
             assert f"{thing.positives} with, {thing.negatives} without" in first
     assert "each label is answered by itself" in first
     only = built(folder, replace(RADIOLOGY, positive="mass", prevalence="0.001")).partition('id="report"')[0]
-    assert "oedema" not in only and "10 of 10,000 have it" in plain(only)
+    assert "oedema" not in only and re.search(r"(10 of 10,000|100 of 100,000) have it: ", plain(only))
 
 
 def test_several_classes_are_told_each_against_the_rest(tmp_path):
@@ -298,6 +316,47 @@ def test_panes_are_a_hundred_and_say_what_they_show():
     drawing = charts.draw_icon_array(charts.IconArrayCounts(100, 6, 2, 5, 87), "a & b")
     assert drawing.count("M") == 100 and drawing.count("<path") == 4
     assert "Of 100, 8 have a &amp; b: 6 are found and 2 missed." in drawing
+
+
+@pytest.mark.parametrize("prevalence", [0.5, 0.05, 0.02, 0.003])
+def test_whole_people_say_what_the_rates_say(prevalence):
+    test, _, decided = two_classes()
+    (thing,) = binary_targets(test, decided, prevalences={"defect": prevalence})
+    some = charts.expected_counts(thing)
+    assert some.present == pytest.approx(some.n * prevalence, rel=0.15)
+    assert some.false_negatives / some.present == pytest.approx(thing.miss_rate.value, rel=0.35)
+    assert some.true_positives / some.present == pytest.approx(1 - thing.miss_rate.value, rel=0.35)
+    alarms = some.false_positives / (some.n - some.present)
+    assert alarms == pytest.approx(thing.false_alarm_rate.value, rel=0.35)
+    assert sum(some[1:]) == some.n
+
+
+def test_ten_per_cent_missed_of_two_in_a_hundred_are_not_nobody():
+    rows = np.arange(1000)
+    target = replace(
+        binary_targets(*two_classes()[::2], prevalences={"defect": 0.02})[0],
+        rows=rows, present=rows < 98, probabilities=np.full(1000, 0.5), predicted=(rows >= 10) & (rows < 250),
+    )  # fmt: skip
+    assert target.miss_rate.value == pytest.approx(0.102, abs=0.001)
+    some = charts.expected_counts(target)
+    assert (some.n, some.present, some.false_negatives) == (1000, 20, 2)
+    drawing = charts.draw_icon_array(some, "it")
+    assert drawing.count("M") == 1000 and "Of 1,000, 20 have it: 18 are found and 2 missed." in drawing
+
+
+def test_what_a_probability_means_follows_the_stated_prevalence(cells):
+    test, _, decided = two_classes()
+    text = plain(built(cells, RADIOLOGY).partition('id="silence"')[0].partition('id="meaning"')[2])
+    stated = plain(
+        built(cells, replace(RADIOLOGY, prevalence="0.02")).partition('id="silence"')[0].partition('id="meaning"')[2]
+    )
+    (thing,) = binary_targets(test, decided)
+    inside = (thing.probabilities >= 0.6) & (thing.probabilities < 0.8)
+    share = thing.present[inside].mean()
+    factor = 0.02 / 0.98 * thing.negatives / thing.positives
+    assert rate(share) in text and rate(share) not in stated
+    assert rate(factor * share / (factor * share + 1 - share)) in stated
+    assert "moved to the stated prevalence by Bayes' formula" in stated and "at 2.0 %, as given" in stated
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -141,3 +142,13 @@ def test_prevalences_are_read_by_name():
     assert both == {"mass": 0.1, "rare": 0.001}
     assert AudienceRequest(audience="radiology", prevalence="0.2").parse_prevalences(("mass",)) == {"mass": 0.2}
     assert AudienceRequest(audience="inspection", parts_per_minute=180.0, hours=16.0).parts_per_shift == 172_800
+
+
+def test_a_stricter_threshold_never_shows_a_higher_bound_of_false_alarms_with_groups():
+    test, _, decided = two_classes()
+    (target,) = binary_targets(test, decided, groups=np.arange(1000) // 8)
+    cuts = np.sort(target.probabilities)[::25]
+    rates = [target.proportion_of_negatives(target.probabilities >= cut) for cut in [*cuts, 1.1]]
+    assert rates[-1].value == 0
+    for looser, stricter in pairwise(rates):
+        assert stricter.interval.high <= looser.interval.high and stricter.interval.low <= looser.interval.low

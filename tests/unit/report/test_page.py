@@ -82,10 +82,11 @@ def test_every_setting_stands_with_its_value_and_its_reason(tmp_path):
     assert said == list(zip(names, ("vit", "12,000", "true", "0.5", "\u2013", "3 x 4", "\u2013"), strict=True))
 
 
-def test_of_few_pictures_no_calibration_error_is_claimed(tmp_path):
+def test_of_few_pictures_the_calibration_error_has_a_wide_interval(tmp_path):
     built = page.build_report(run_folder(tmp_path)).read_text(encoding="utf-8")
-    assert "\u2013<small>it takes 100 pictures to show one" in built
-    assert "Intervals" in built and "confidence against accuracy" not in built
+    found = re.search(r"Calibration error</dt><dd>([\d.]+)\u202f%<small>([\d.]+)\u202f% to ([\d.]+)\u202f%", built)
+    assert found is not None and float(found[2]) <= float(found[1]) < float(found[3]) - 5
+    assert "Intervals" in built and "Calibration in the large" in built and "Calibration slope" in built
 
 
 def test_the_sheet_of_what_the_model_sees_is_named_where_it_is_there(tmp_path):

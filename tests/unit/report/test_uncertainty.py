@@ -112,3 +112,17 @@ def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_
             assert share.value == wider.value
             assert wider.interval.high - wider.interval.low > 1.5 * (share.interval.high - share.interval.low)
     assert together["set_coverage"].coverage.value == alone["set_coverage"].coverage.value
+
+
+def test_groups_widen_selective_risk_and_reliability_bins():
+    outputs, targets = answered(n=1000)
+    table = table_of(None, outputs, targets)
+    groups = np.argsort(np.argsort(table.confidences)) // 8
+    alone, together = (uncertainty.uncertainty_context(table, Decisions(), by) for by in (None, groups))
+    rows = zip(alone["selective_risk"].rows, together["selective_risk"].rows, strict=True)
+    for (_, share), (_, wider) in rows:
+        assert wider.value == share.value
+        assert wider.interval.high - wider.interval.low > 1.5 * (share.interval.high - share.interval.low)
+    low, high = alone["calibration"].interval
+    wide_low, wide_high = together["calibration"].interval
+    assert wide_high - wide_low > 1.3 * (high - low) and together["calibration"].chart != alone["calibration"].chart

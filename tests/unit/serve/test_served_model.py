@@ -12,6 +12,7 @@ from exportable import BOTH, member, pictures
 from vitrail.data.parallel import ImageName
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.tta import TtaViews
+from vitrail.explain.faithfulness.map_choice import MapChoice
 from vitrail.explain.methods import METHODS
 from vitrail.predict.predictor import Predictor
 from vitrail.serve.http_errors import HttpError
@@ -156,9 +157,11 @@ def test_about_says_what_was_decided():
 def test_every_method_is_offered_but_the_one_that_needs_a_patch():
     assert set(METHOD_DESCRIPTIONS) == {name for name, method in METHODS.items() if "patch" not in method.option_names}
     mean = opened("mean, indexed").explainer
-    assert mean is not None and list_methods(mean.model.config)[0]["name"] == "relevance"
-    probe = dataclasses.replace(mean.model.config, pool="attention")
-    assert list_methods(probe)[0]["name"] == "relevance"
+    assert mean is not None and list_methods(mean.default_method)[0]["name"] == "relevance"
+    checked = dataclasses.replace(mean, map_choice=MapChoice(method="integrated", pictures=32))
+    assert list_methods(checked.default_method)[0]["name"] == "integrated"
+    withheld = dataclasses.replace(mean, map_choice=MapChoice(method="", pictures=32))
+    assert withheld.default_method == "relevance"
 
 
 @pytest.mark.parametrize("method", ["relevance", "attention", "integrated"])

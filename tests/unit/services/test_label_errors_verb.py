@@ -19,6 +19,7 @@ from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.label_errors import SUSPECT_COLUMNS, LabelErrorReport
 from vitrail.predict.predictor import Predictor, PredictorMember
+from vitrail.services import diagnostics
 from vitrail.services.diagnostics import extract_features, find_label_errors, keep_split_images
 from vitrail.services.evaluation import LabelledImages
 from vitrail.spec import ImageSpec
@@ -103,6 +104,17 @@ def test_a_person_reads_how_many_there_are_and_the_ten_worst(found):
     assert "4 labels (3.3%) are likely to be wrong. They are in list.csv." in text
     assert "accuracy is 0.9667" in text and "--exclude" in text and text.count(".png") == 4
     assert json.loads(json.dumps(found.to_json()))["suspects"][0]["id"] in text
+
+
+def test_poor_judges_give_no_list_and_say_why(monkeypatch, predictor, tmp_path):
+    _, targets = shades()
+    guessed = np.eye(2)[np.random.default_rng(0).permutation(targets)] * 4
+    monkeypatch.setattr(diagnostics, "predict_out_of_fold", lambda *given: guessed.astype(np.float32))
+    found = find_label_errors(predictor, every(source(targets)))
+    assert found.inconclusive and found.suspects == ()
+    text = found.table(tmp_path / "list.csv")
+    assert "No label is listed: where the judges are sure they agree with the given label in only" in text
+    assert "likely to be wrong" not in text and "list.csv" not in text
 
 
 def test_clean_labels_give_an_empty_list_that_leaves_nothing_out(predictor, tmp_path):

@@ -172,3 +172,41 @@ def test_one_kind_and_nan_are_refused():
         roc_auc_with_influence(np.ones(4, bool), np.zeros(4))
     with pytest.raises(UsageError, match=r"Got 1 that are not\."):
         roc_auc_with_influence(np.arange(3) < 1, np.array([1.0, np.nan, 0.0]))
+
+
+def test_few_positives_are_covered():
+    covered, sets = 0, 400
+    truth = NormalDist().cdf(1.8 / np.sqrt(2))
+    for seed in range(sets):
+        positive = np.arange(108) < 8
+        low, high = roc_auc_with_influence(positive, np.random.default_rng(seed).normal(1.8 * positive, 1)).interval()
+        covered += low <= truth <= high
+    assert 0.93 <= covered / sets <= 0.99  # DeLong's on the logit scale: 0.89
+
+
+def test_the_mean_of_ten_perfect_classes_is_surer_than_the_rarest_of_them():
+    positive = [np.arange(359) % 40 == 0, *(np.arange(359) % 9 == k for k in range(9))]
+    areas = [roc_auc_with_influence(one, one.astype(float)) for one in positive]
+    rarest, mean = areas[0].interval(), mean_roc_auc(areas, exclusive=True).interval()
+    assert mean.high == 1.0 and rarest.low < 0.9 < 0.98 < mean.low
+    two = mean_roc_auc([areas[0], areas[0]], exclusive=True)  # of two classes both areas are the same
+    assert two.interval() == pytest.approx(rarest)
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("spread", [1.0, 2.5])
+def test_the_mean_area_of_classes_is_covered(spread):
+    K, n, covered, sets = 10, 359, 0, 100
+
+    def drawn_classes(seed: int, n: int) -> RocAuc:
+        generator = np.random.default_rng(seed)
+        targets = generator.integers(0, K, n)
+        scores = generator.normal(0, 1, (n, K)) + spread * np.eye(K)[targets]
+        scores = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        return mean_roc_auc([roc_auc_with_influence(targets == k, scores[:, k]) for k in range(K)], exclusive=True)
+
+    truth = drawn_classes(10_000, 20_000).value
+    for seed in range(sets):
+        low, high = drawn_classes(seed, n).interval()
+        covered += low <= truth <= high
+    assert covered / sets >= 0.93

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
 from vitrail.errors import UsageError
-from vitrail.stats.intervals import bootstrap_interval, wilson_interval
+from vitrail.stats.intervals import (
+    bootstrap_interval,
+    effective_count,
+    mean_of_rates_interval,
+    proportion_interval,
+    wilson_interval,
+)
 
 
 @given(n=st.integers(1, 3000), share=st.floats(0, 1), level=st.sampled_from([0.8, 0.95, 0.99]))
@@ -117,3 +123,59 @@ def test_bootstrap_draws_whole_groups_whatever_their_names():
 def test_bootstrap_asks_for_a_group_of_every_row():
     with pytest.raises(UsageError, match=r"Got 3 rows and 2 groups\."):
         bootstrap_interval(np.arange(3), lambda v: 0.0, 0, 5, groups=np.arange(2))
+
+
+def test_groups_count_as_images_if_all_of_a_group_are_alike():
+    right = np.arange(60) >= 6
+    assert proportion_interval(right) == wilson_interval(54, 60)
+    assert proportion_interval(right, np.arange(60)) == wilson_interval(54, 60)
+    assert proportion_interval(right.repeat(4), np.arange(60).repeat(4)) == pytest.approx(wilson_interval(54, 60))
+    assert effective_count(np.repeat(np.arange(12), 80)) == pytest.approx(12)
+    assert effective_count(np.array([0] * 30 + list(range(1, 31)))) == pytest.approx(60**2 / (30**2 + 30))
+    assert proportion_interval(np.zeros(0, bool)) == (0.0, 1.0)
+
+
+def test_one_error_in_many_pictures_of_few_groups_is_no_surer_than_none():
+    groups, right = np.repeat(np.arange(12), 80), np.ones(960, bool)
+    none = proportion_interval(right, groups)
+    right[5] = False
+    one = proportion_interval(right, groups)
+    assert none == pytest.approx((0.757, 1.0), abs=1e-3) and one.low < none.low and one.high < 1
+
+
+@pytest.mark.parametrize(("people", "size"), [(12, 20), (80, 5)])
+@pytest.mark.parametrize("alike", [0.0, 0.5, 1.0])
+def test_proportions_by_groups_cover_however_alike_the_images_of_a_group_are(people, size, alike):
+    generator, covered, sets = np.random.default_rng(0), 0, 400
+    for _ in range(sets):
+        own = generator.random((people, size)) < 0.9
+        shared = generator.random((people, 1)) < 0.9
+        right = np.where(generator.random((people, size)) < np.sqrt(alike), shared, own)  # correlation `alike`
+        low, high = proportion_interval(right.ravel(), np.repeat(np.arange(people), size))
+        covered += low <= 0.9 <= high
+    assert covered / sets >= 0.93
+
+
+@pytest.mark.parametrize(
+    ("counts", "rates"),
+    [
+        ((80, 15, 5), (0.9, 0.9, 0.9)),
+        ((80, 15, 5), (0.97, 0.9, 0.6)),
+        ((305, 36, 11, 7), (0.9, 0.9, 0.9, 0.9)),
+        ((305, 36, 11, 7), (0.99, 0.99, 0.99, 0.7)),
+        ((36,) * 10, (0.99,) * 10),
+        ((12,) * 3, (0.99,) * 3),
+    ],
+)
+def test_means_of_rates_cover_with_rare_classes_and_few_errors(counts, rates):
+    generator, covered, sets = np.random.default_rng(1), 0, 600
+    for _ in range(sets):
+        found = [float(generator.binomial(n, rate) / n) for n, rate in zip(counts, rates, strict=True)]
+        low, high = mean_of_rates_interval([(rate, float(n)) for rate, n in zip(found, counts, strict=True)])
+        covered += low <= np.mean(rates) <= high
+    assert covered / sets >= 0.93
+
+
+def test_the_mean_of_equal_classes_is_as_sure_as_the_rate_of_all():
+    low, high = mean_of_rates_interval([(1.0, 36.0)] * 9 + [(35 / 36, 36.0)])
+    assert (low, high) == pytest.approx(wilson_interval(359, 360), abs=0.003)

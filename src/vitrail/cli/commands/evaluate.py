@@ -116,7 +116,7 @@ class Evaluate(Command):
             return self._find_label_errors(predictor, labelled)
         if self.source:
             labelled = evaluation.note_seen_images(Path(self.model), labelled)
-        _print_notes(labelled)
+        progress.print_notes(labelled.all_notes if self.json else labelled.notes)  # the warning stands beside the table
         if self.corruptions:
             return self._evaluate_corruptions(predictor, labelled)
         return self._evaluate_model(predictor, labelled, folder)
@@ -167,9 +167,11 @@ class Evaluate(Command):
             extra |= {"wrong": wrong.to_json(), "report": None if page is None else str(page)}
             if result.seen is not None:
                 extra["copies"] = result.seen.to_json()
-            print_json({"model": self.model, "source": result.source, "metrics": metrics.to_json(), **extra})
+            warning = {"warning": result.warning} if result.warning else {}
+            print_json({"model": self.model, "source": result.source, **warning, "metrics": metrics.to_json(), **extra})
             return 0
-        head = f"{self.model} on {result.source}, split {metrics.split}\n{metrics.table()}"
+        warned = f"WARNING  {result.warning}\n" if result.warning else ""
+        head = f"{self.model} on {result.source}, split {metrics.split}\n{warned}{metrics.table()}"
         parts = [head, *(one.table() for one in findings.values()), wrong.table()]
         print(escape_unprintable("\n\n".join(part for part in parts if part)))
         if page is not None:
@@ -192,6 +194,11 @@ class Evaluate(Command):
             raise UsageError(
                 "--keep is for the pictures that the run has held out, as its report is. Leave out SOURCE, or leave "
                 "out --keep."
+            )
+        if self.keep and self.split in ("train", "all"):
+            raise UsageError(
+                f"--keep is for the pictures that the run has held out, as its report is, and it has learnt from those "
+                f"of --split {self.split}. Leave out one of them."
             )
         if self.suspects and (self.against or self.by or self.shortcuts):
             raise UsageError("--suspects judges labels, not the model. Leave out --against, --by and --shortcuts.")
@@ -245,7 +252,7 @@ class Evaluate(Command):
         )
         predictor = open_predictor(self.model, self.device, self.precision)
         predictor = apply_image_options(predictor, self._select_changes(of_files=True))
-        progress.print_notes((*predictor.precision_notes, *own.notes))
+        progress.print_notes((*predictor.precision_notes, *own.all_notes))
         other = diagnostics.load_ood_source(self.source, settings)
         comparison = diagnostics.evaluate_ood(predictor, own, other, self.skip_bad, progress.track_batches)
         if self.json:
@@ -264,9 +271,12 @@ class Evaluate(Command):
         )
         self._save_findings({"robustness": result.robustness})
         if self.json:
-            print_json({"model": self.model, "source": result.source, "robustness": result.robustness.to_json()})
+            warning = {"warning": labelled.warning} if labelled.warning else {}
+            robustness = result.robustness.to_json()
+            print_json({"model": self.model, "source": result.source, **warning, "robustness": robustness})
             return 0
-        print(f"{self.model} on {result.source}, split {labelled.split}, {suite}\n{result.robustness.table()}")
+        warned = f"WARNING  {labelled.warning}\n" if labelled.warning else ""
+        print(f"{self.model} on {result.source}, split {labelled.split}, {suite}\n{warned}{result.robustness.table()}")
         progress.print_skipped(result.skipped)
         return 0
 
@@ -277,9 +287,11 @@ class Evaluate(Command):
         _print_notes(labelled)
         path = Path(self.suspects).expanduser()
         report = diagnostics.find_label_errors(predictor, labelled, self.skip_bad, progress.track_batches)
-        report.write_csv(path)
+        if not report.inconclusive:
+            report.write_csv(path)
         if self.json:
-            print_json({"model": self.model, "file": str(path), **report.to_json()})
+            written = {} if report.inconclusive else {"file": str(path)}
+            print_json({"model": self.model, **written, **report.to_json()})
         else:
             print(escape_unprintable(report.table(path)))
         return 0
@@ -330,4 +342,4 @@ class Evaluate(Command):
 
 
 def _print_notes(labelled: LabelledImages) -> None:
-    progress.print_notes(labelled.notes)
+    progress.print_notes(labelled.all_notes)

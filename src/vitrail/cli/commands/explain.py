@@ -56,8 +56,8 @@ class Explain(Command):
     paths: tuple[str, ...]
     """Pictures, folders, patterns, @list.txt or -."""
     method: MethodChoice | None = None
-    """How; by default relevance. attention, rollout and similarity draw the same for every class. all: one page with
-    every method."""
+    """How; by default what the run chose by a check, else relevance. attention, rollout and similarity draw the same
+    for every class. all: one page with every method."""
     class_: str | None = None
     """The class, label or column to explain; by default the one that is answered."""
     layer: int | None = None

@@ -14,7 +14,7 @@ from ..labels.columns import guess_group_kind, quote_for_shell
 from ..source import SPLITS, Source
 from . import near_duplicates
 from .findings import DataIssue, join_counts, join_names
-from .image_stats import ImageStatsTable
+from .image_stats import MIN_SKETCHED_SIDE, ImageStatsTable
 
 MAX_IDENTICAL_FRACTION = 0.3
 """Fraction of all images from which copies of one image look like a placeholder."""
@@ -49,18 +49,28 @@ def find_leakage(
         owner[splits.get(split, np.zeros(0, np.int64))] = number
     exact = [tuple(stats.rows[places].tolist()) for places in near_duplicates.find_exact_duplicates(stats.digests)]
     near, complete = _find_near_pairs(stats, exact, until)
+    total = int((owner >= 0).sum()) - len(stats.bad_images)
+    large = int((np.minimum(stats.heights, stats.widths) >= MIN_SKETCHED_SIDE).sum()) + total - len(stats)
+    seen = {"exact": _describe_sample(len(stats), total), "near": _describe_sample(len(stats.sketch_rows), large)}
     return [
         *_check_groups_in_splits(source, owner),
-        *_check_copies_across_splits(exact, owner, "exact"),
-        *_check_copies_across_splits(near, owner, "near"),
+        *_check_copies_across_splits(exact, owner, "exact", seen["exact"]),
+        *_check_copies_across_splits(near, owner, "near", seen["near"]),
         *_check_contradicting_labels(source, exact, "exact"),
         *_check_contradicting_labels(source, near, "near"),
         *_check_placeholder(source, exact, len(stats)),
-        *_check_copies_within_split(exact, owner, "exact"),
-        *_check_copies_within_split(near, owner, "near"),
+        *_check_copies_within_split(exact, owner, "exact", seen["exact"]),
+        *_check_copies_within_split(near, owner, "near", seen["near"]),
         *([] if complete else [UNFINISHED]),
         *_check_group_like_columns(source, owner),
     ]
+
+
+def _describe_sample(compared: int, total: int) -> str:
+    """What to add to a count of copies if only some images were compared; of a pair both must be."""
+    if compared >= total:
+        return ""
+    return f" Only {compared:,} of {total:,} pictures were compared, so there are likely more."
 
 
 def _find_near_pairs(stats: ImageStatsTable, exact: Sequence[Group], until: float | None) -> tuple[list[Group], bool]:
@@ -80,7 +90,9 @@ def _find_near_pairs(stats: ImageStatsTable, exact: Sequence[Group], until: floa
     return groups, pairs.is_complete
 
 
-def _check_copies_across_splits(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[DataIssue]:
+def _check_copies_across_splits(
+    groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str
+) -> Iterator[DataIssue]:
     """One finding for each pair of splits; the copy in the later split is kept."""
     for first, second in ((0, 2), (0, 1), (1, 2)):
         shared = [group for group in groups if {first, second} <= set(owner[list(group)].tolist())]
@@ -100,7 +112,7 @@ def _check_copies_across_splits(groups: Sequence[Group], owner: NDArray[np.int64
             code=f"{how}-copies-in-{drop}-and-{keep}",
             severity="warning",
             text=f"{format_count(len(held), 'picture')} of {keep} {kind} in {drop}{why}, so the figure on "
-            f"{keep} will be too good.",
+            f"{keep} will be too good.{seen}",
             advice=EXCLUDE_ADVICE.format(drop=drop, keep=keep),
             rows=tuple(sorted(held)),
             groups=tuple(ordered),
@@ -108,7 +120,9 @@ def _check_copies_across_splits(groups: Sequence[Group], owner: NDArray[np.int64
         )
 
 
-def _check_copies_within_split(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[DataIssue]:
+def _check_copies_within_split(
+    groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str
+) -> Iterator[DataIssue]:
     """Report copies within one split: they only give an image more weight."""
     for number, split in enumerate(SPLITS):
         inside = [tuple(row for row in group if owner[row] == number) for group in groups]
@@ -119,7 +133,7 @@ def _check_copies_within_split(groups: Sequence[Group], owner: NDArray[np.int64]
             yield DataIssue(
                 code=f"{how}-copies-in-{split}",
                 severity="hint",
-                text=f"{format_count(again, 'picture')} of {split} {are} {like} as another one there.",
+                text=f"{format_count(again, 'picture')} of {split} {are} {like} as another one there.{seen}",
                 advice="What is shown twice weighs twice, no more: nothing has to be done.",
                 rows=tuple(sorted({row for group in inside for row in group})),
                 groups=tuple(inside),

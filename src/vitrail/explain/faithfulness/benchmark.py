@@ -74,8 +74,8 @@ class FaithfulnessRequest:
 def measure_faithfulness(methods: Mapping[str, MapFunction], request: FaithfulnessRequest) -> FaithfulnessReport:
     """Measure every method and the three baselines, and compare the methods pairwise.
 
-    Each method is compared with the next in the given order, and with `random`: list the one expected to be most
-    faithful first.
+    Each method is compared with the next in the given order, and with each baseline: what is only truer than noise may
+    show the edges of the image. List the method expected to be most faithful first.
 
     Raises:
         UsageError: no methods, one with a baseline's name, or unusable maps; the message names the method.
@@ -94,7 +94,7 @@ def measure_faithfulness(methods: Mapping[str, MapFunction], request: Faithfulne
             raise UsageError(f"The method {name} cannot be measured. {problem}") from problem
         rows.append(row)
     compared = []
-    for first, second in (*pairwise(methods), *((name, "random") for name in methods)):
+    for first, second in (*pairwise(methods), *((name, other) for name in methods for other in BASELINES)):
         differences = paired_differences(gaps[first], gaps[second], request.seed, request.groups)
         compared.append(FaithfulnessComparison(first, second, differences, decide_verdict(differences)))
     return FaithfulnessReport(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,20 @@ def test_D17_every_exact_copy_across_splits_is_found():
     assert set(test.groups) == {(row + 50, row) for row in range(20, 40)}
     assert set(val.groups) == {(row + 50, row) for row in range(10, 20)}
     assert "--exclude DIR/exclude.csv" in test.advice
+
+
+def test_counts_of_a_sample_say_that_they_are(monkeypatch):
+    originals = textures(60, side=24)
+    source = of_arrays(*originals, *originals[:30])
+    splits = {"train": np.arange(60), "val": np.arange(0), "test": np.arange(60, 90)}
+    whole = concern(check_dataset(source, splits, SPEC), "exact-copies-in-train-and-test").text
+    assert whole == "30 pictures of test are also in train, so the figure on test will be too good."
+    clock = iter(range(10_000))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    found = check_dataset(source, splits, SPEC, time_limit=80)
+    text = concern(found, "exact-copies-in-train-and-test").text
+    assert 0 < found.checked_count < 90 and not text.startswith("30 ")
+    assert text.endswith(f"Only {found.checked_count} of 90 pictures were compared, so there are likely more.")
 
 
 def test_D17_copies_in_a_stack_of_arrays_are_found_across_splits():
