@@ -40,6 +40,7 @@ from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..files import atomic, strict_json
 from ..files.suggest import suggest_path
 from ..model.vit import ViT
+from ..predict.exported import DECISION_NOTE
 from ..predict.predictor import Predictor
 from ..spec import ImageSpec
 from .open_model import ModelInfo, find_model, locate_model
@@ -222,6 +223,9 @@ def _explain_image(
             value = float(predictions.probabilities[0, index])
     if isinstance(predictions, ClassificationPredictions):
         predicted_class = predictions.labels[0]
+    remarks = [AVERAGED_NOTE.format(explainer.views)] * (explainer.views > 1 and index is not None)
+    if predicted_class and predictions is not None and predictions.decision:
+        remarks.append(DECISION_NOTE.format(predictions.decision))
     return Explanation(
         name=name,
         image=to_8_bits(np.ascontiguousarray(image.permute(1, 2, 0).numpy())),
@@ -234,7 +238,7 @@ def _explain_image(
         predicted_class=predicted_class,
         task=explainer.task,
         artefacts=artefacts,
-        remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and index is not None else (),
+        remarks=tuple(remarks),
     )
 
 

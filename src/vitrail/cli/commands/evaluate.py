@@ -104,7 +104,7 @@ class Evaluate(Command):
         else:
             labelled = evaluation.load_held_out(self._require_run_folder(), split)
             predictor = open_predictor(self.model, self.device, self.precision)
-        progress.print_notes(predictor.precision_notes)
+        progress.print_notes(predictor.notes)
         if self.against:
             return self._compare_models(predictor, labelled)
         if self.suspects:
@@ -136,7 +136,9 @@ class Evaluate(Command):
         self._save_findings(findings)
         if self.json:
             extra = {name: one.to_json() for name, one in findings.items()}
-            print_json({"model": self.model, "source": result.source, "metrics": metrics.to_json(), **extra})
+            name = result.predictions.decision
+            decided = {"decision": name} if name else {}
+            print_json({"model": self.model, "source": result.source, "metrics": metrics.to_json(), **decided, **extra})
             return 0
         head = f"{self.model} on {result.source}, split {metrics.split}\n{metrics.table()}"
         print(escape_unprintable("\n\n".join([head, *(one.table() for one in findings.values())])))
@@ -207,7 +209,7 @@ class Evaluate(Command):
         )
         predictor = open_predictor(self.model, self.device, self.precision)
         predictor = apply_image_options(predictor, self._select_changes(of_files=True))
-        progress.print_notes((*predictor.precision_notes, *own.notes))
+        progress.print_notes((*predictor.notes, *own.notes))
         other = diagnostics.load_ood_source(self.source, settings)
         comparison = diagnostics.evaluate_ood(predictor, own, other, self.skip_bad, progress.track_batches)
         if self.json:
@@ -251,7 +253,7 @@ class Evaluate(Command):
         from ...services.prediction import open_predictor
 
         other = open_predictor(self.against, self.device, self.precision)
-        progress.print_notes(other.precision_notes)
+        progress.print_notes(other.notes)
         for model in (self.model, self.against) if self.source else (self.against,):
             labelled = evaluation.drop_seen_images(Path(model), labelled)
         _print_notes(labelled)
