@@ -37,6 +37,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from . import api
+from .checkpoints.decision_versions import TRAINED
 from .config import describe
 from .config.keywords import explain_keyword, explain_keywords
 from .config.schema import unknown_setting_message
@@ -46,6 +47,7 @@ from .data.source import Source, Task
 from .data.sources.label_input import NamedLabels
 from .errors import UsageError
 from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from .evaluate.thresholds import DEFAULT_THRESHOLD
 from .services.notebook import render_run_card
 from .services.train_arguments import parse_image_size
 from .train.custom_functions import CustomAugment, CustomLoss
@@ -242,6 +244,11 @@ class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         predictions = self._open_run().predict(list(self._parse_images(X, fitting=False)))
         assert isinstance(predictions, kind)
         return predictions
+
+    @property
+    def decision_(self) -> str:
+        """The name of the decision in use: "training", or the one that `run_.decide` has put to use."""
+        return self._open_run().predictor.decisions.version or TRAINED
 
     def _open_run(self) -> api.Run:
         """The run, which answers in the number format of the estimator."""
@@ -490,6 +497,12 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
         self.classes_ = np.array(names) if hasattr(y, "columns") else np.arange(table.shape[1])
         return self
 
+    @property
+    def threshold_(self) -> Float64[np.ndarray, " K"]:
+        """The probability from which each label is answered, by the decision in use."""
+        thresholds = self._open_run().predictor.decisions.thresholds
+        return np.array(thresholds or (DEFAULT_THRESHOLD,) * len(self.classes_))
+
     def predict(self, X: Any) -> Int64[np.ndarray, "n K"]:
         """1 for each predicted label, by the run's thresholds."""
         return self._predict_images(X, MultilabelPredictions).indicators.astype(np.int64)
@@ -602,6 +615,23 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
         self._fit_run(examples, NamedLabels(indices.astype(np.int64), to_class_names(classes)), "classification")
         self.classes_ = classes
         return self
+
+    @property
+    def threshold_(self) -> float | None:
+        """The probability of `positive_` from which it is answered, by the decision in use; None: the likeliest class.
+
+        See `run_.decide`.
+        """
+        decisions = self._open_run().predictor.decisions
+        return decisions.thresholds[0] if decisions.positive and decisions.thresholds else None
+
+    @property
+    def positive_(self) -> Any:
+        """The class that `threshold_` is for; None where the likeliest class is answered."""
+        decisions = self._open_run().predictor.decisions
+        if self.threshold_ is None:
+            return None
+        return self.classes_[self.run_.predictor.classes.index(decisions.positive)]
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
         """The predicted class of each image, by the run's threshold if it has one."""

@@ -9,6 +9,7 @@ from typing import Literal, overload
 
 from . import config
 from .caller_state import isolate
+from .checkpoints.bundle import find_bundle
 from .config.keywords import spell_errors_of_class
 from .data.open import gather_objects
 from .data.source import Task, parse_task
@@ -27,6 +28,7 @@ from .export.quantize import ExportPrecision
 from .files.hub import PUSH_PREFIX
 from .predict.embedder import Embedder, Embeddings
 from .predict.folder_targets import add_folder_targets, list_named_folders
+from .predict.kept_decisions import DecisionFollower
 from .predict.predictor import Predictor
 from .runtime import parse_precision
 from .services import (
@@ -116,16 +118,35 @@ class Run:
         functions = custom_functions or self._custom_functions
         return Run(path, source_object, self._device, functions, precision or self.precision)
 
-    @cached_property
+    @property
     @isolate
     def predictor(self) -> Predictor:
         """The trained model with its class names, on the device of `fit` or the best one here; opened at first use.
 
+        It follows the decision in use, also if another program has put it to use.
+
         Issues a UserWarning where the run's metrics were stored in another number format.
+
+        Raises:
+            DamagedFileError: a file of the model or a kept decision is damaged.
         """
+        opened = self._opened_predictor
+        kept = None if self._follower is None else self._follower.poll()
+        if kept is not None:
+            self._opened_predictor = opened = opened.with_decisions(kept.current)
+        return opened
+
+    @cached_property
+    def _opened_predictor(self) -> Predictor:
         predictor = open_predictor(self.path, self._device, self.precision)
         evaluation.warn_of(predictor.precision_notes if self.precision == "float32" else ())
         return predictor
+
+    @cached_property
+    def _follower(self) -> DecisionFollower | None:
+        """None for a cross-validation, whose ensemble has no decisions of its own."""
+        folder = None if cross_validation.is_folds_folder(self.path) else find_bundle(self.path)
+        return None if folder is None else DecisionFollower(folder)
 
     @overload
     def predict(
@@ -219,12 +240,14 @@ class Run:
         keep: str = "",
         by: str = "",
         use: str = "",
+        into: str | Path | None = None,
     ) -> DecisionComparison:
         """Fit other decisions to the stored validation predictions, as `vitrail decide`; without arguments today's.
 
         Args:
             at, prevalence: shares by label or class.
             use: a kept decision, which `predict` then follows; "training" goes back. The others are as the flags.
+            into: an exported file of this run, .onnx or .pt2, whose decision is replaced by the one in use.
 
         Raises:
             UsageError: a label that is not there, an option of another task, or a name that is taken.
@@ -235,11 +258,8 @@ class Run:
             rule=rule, positive=positive, at=dict(at or {}), abstain=abstain, alpha=alpha,
             prevalence=dict(prevalence or {}), band=band,
         )  # fmt: skip
-        file = None if estimate is None else Path(estimate)
-        result = deciding.decide(self.path, request, keep, by, use, file)
-        if use:
-            self.__dict__.pop("predictor", None)  # opened again at its next use, with that decision
-        return result
+        file, exported = (None if path is None else Path(path) for path in (estimate, into))
+        return deciding.decide(self.path, request, keep, by, use, file, exported, self._trained_on)
 
     @isolate
     def slices(

@@ -29,10 +29,10 @@ def slowed(here: Here, seconds: float) -> list[int]:
     """Make the model take so long for a batch; the sizes of the batches are noted."""
     true, sizes = here.opened.predict_batch, []
 
-    def slow(names, images):
+    def slow(names, images, decisions=()):
         sizes.append(len(names))
         time.sleep(seconds)
-        return true(names, images)
+        return true(names, images, decisions)
 
     here.opened.predict_batch = slow
     return sizes
@@ -176,7 +176,7 @@ def test_e20_a_model_that_produces_nan_is_not_ready_any_more():
 def test_an_error_that_nobody_foresaw_is_told_without_its_insides(caplog):
     with serving_here() as here:
 
-        def broken(names, images):
+        def broken(names, images, decisions=()):
             raise KeyError("/etc/passwd")
 
         true, here.opened.predict_batch = here.opened.predict_batch, broken

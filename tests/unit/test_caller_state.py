@@ -100,7 +100,7 @@ def test_every_public_function_is_isolated():
     public = [api._isolate_events, vitrail.load, vitrail.create, Embedder.embed, Embedder.embed_batches]
     public += [Predictor.open, Predictor.predict, Predictor.predict_batches, Predictor.logits]
     public += [value for name, value in vars(vitrail.Run).items() if not name.startswith("_") and callable(value)]
-    public.append(vars(vitrail.Run)["predictor"].func)
+    public.append(vars(vitrail.Run)["predictor"].fget)
     assert all("@isolate\n" in inspect.getsource(function) for function in public)
 
 

@@ -101,6 +101,7 @@ def apply_decisions(table: TaskPredictions, decisions: Decisions) -> TaskPredict
             training stays: no decision here depends on features.
     """
     unlike = np.array([why == UNLIKE for why in table.abstain_column()], bool)
+    table = replace(table, decision=decisions.version)
     if isinstance(table, RegressionPredictions):
         return replace(table, abstain_reasons=_abstain_column(unlike, np.zeros(len(table), bool)))
     task: Task = "classification" if isinstance(table, ClassificationPredictions) else "multilabel"

@@ -60,6 +60,15 @@ class Decisions:
     version: str = ""
     """The name under which these were kept after the training; empty for the training's own."""
 
+    def describe(self) -> str:
+        """The decision in some words."""
+        of = f" for {self.positive}" if self.positive else ""
+        words = [f"{self.rule}{of}"] if self.thresholds else ["the likeliest class"] * (not self.reach)
+        words += [f"unsure below {self.sure:.4f}"] * bool(self.sure)
+        words += [f"{'sets' if self.cuts else 'ranges'} miss {self.miss:g}"] * bool(self.cuts or self.reach)
+        words += ["at a stated prevalence"] * bool(self.prior_ratio)
+        return ", ".join(words)
+
     def predict_proba(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """Probabilities of classes or labels, calibrated, at the stated prevalence."""
         logits = outputs.astype(np.float64) / np.array(self.temperature) if self.temperature else outputs
@@ -127,6 +136,7 @@ def predictions_from_outputs(
         "split": split,
         "targets": targets,
         "skipped": tuple(skipped),
+        "decision": by.version,
     }
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
     shared["abstain_reasons"] = by.abstain_reasons(
@@ -289,6 +299,7 @@ def average_decisions(decisions: Sequence[Decisions]) -> Decisions:
         cuts=means([one.cuts for one in decisions]),
         reach=means([one.reach for one in decisions]),
         sure=float(np.mean([one.sure for one in decisions])),
+        version=first.version if len({one.version for one in decisions}) == 1 else "",
     )
 
 

@@ -6,7 +6,8 @@ Reports and comparisons are built from these tables and never run the model agai
     path,id,split,target,label,probability,prob_<label>...,abstain                 labels
     path,id,split,target_<column>...,value_<column>...[,low_<column>,high_<column>...],abstain    regression
 
-An empty target is unknown. Cells of labels hold several names, see `tables.format_label_cell`.
+Before `abstain` comes `decision`, the name of the kept decision that has answered, unless it is the training's own. An
+empty target is unknown. Cells of labels hold several names, see `tables.format_label_cell`.
 """
 
 from __future__ import annotations
@@ -467,6 +468,11 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
             raise UsageError(
                 "Predictions to join must share classes and split. "
                 f"Got {output_names(first)} of '{first.split}' and {output_names(part)} of '{part.split}'."
+            )
+        if part.decision != first.decision:
+            raise UsageError(
+                "Predictions to join must be answered by one decision. "
+                f"Got those of {first.decision or 'the training'} and of {part.decision or 'the training'}."
             )
     columns: dict[str, Any] = {"targets": None, "abstain_reasons": ()}
     if any(part.targets is not None for part in parts):

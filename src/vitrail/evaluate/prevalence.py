@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from .predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelP
 MAX_ROUNDS, TOLERANCE = 300, 1e-6
 """Rounds of expectation and maximisation, and the largest change of a share after which they end."""
 BOOTSTRAP_SAMPLES = 200
+DOUBT_LEVEL = 0.05
+"""Share of calibrated models that are doubted."""
 
 
 def shift_probabilities(
@@ -141,6 +144,37 @@ def estimate_prevalences(
         PrevalenceEstimate(name, value, interval, share)
         for name, (value, interval), share in zip(table.classes, pairs, measured, strict=True)
     )
+
+
+def doubt_estimates(
+    validation: ClassificationPredictions | MultilabelPredictions, measured: tuple[float, ...]
+) -> tuple[PrevalenceEstimate, ...]:
+    """Estimates from the validation images themselves that differ from their own share by more than chance explains.
+
+    An estimate equals the share exactly where the mean probability does. Under calibrated probabilities p the
+    difference of those two has the variance sum p (1 - p) / n^2, and of all labels together one in twenty tables is
+    doubted by chance (Bonferroni).
+
+    Args:
+        validation: with targets, at least one of each class or label.
+        measured: their prevalences.
+    """
+    probabilities, targets = validation.probabilities.astype(np.float64), validation.targets
+    assert targets is not None
+    if isinstance(validation, ClassificationPredictions):
+        known = np.repeat(targets[:, None] >= 0, probabilities.shape[1], 1)
+    else:
+        known = validation.known_mask
+    counts = known.sum(0)
+    gaps = np.where(known, probabilities, 0).sum(0) / counts - np.array(measured)
+    spreads = np.sqrt(np.where(known, probabilities * (1 - probabilities), 0).sum(0)) / counts
+    independent = len(measured) - (isinstance(validation, ClassificationPredictions) and len(measured) == 2)
+    bound = NormalDist().inv_cdf(1 - DOUBT_LEVEL / (2 * independent))
+    doubted = np.abs(gaps) > bound * spreads
+    if not doubted.any():
+        return ()
+    estimates = estimate_prevalences(validation, measured)
+    return tuple(one for one, is_doubted in zip(estimates, doubted.tolist(), strict=True) if is_doubted)
 
 
 def _estimate_shares(

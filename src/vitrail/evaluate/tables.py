@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LEADING_COLUMNS = ("path", "id", "split")
 TRAILING_COLUMNS = ("abstain",)
+DECISION_COLUMN = "decision"
+"""The column before them, if a kept decision has answered."""
 NOT_ABSTAINED = "no"
 """Value of the column `abstain` for an image that is answered."""
 SHOWN_ROWS = 8
@@ -80,6 +82,8 @@ class PredictionTable(ABC):
     """(path, reason) of unreadable images that were skipped on request; not part of the file."""
     abstain_reasons: tuple[str, ...] = ()
     """Reason of abstention for each image, "" for one that is answered; () where every image is answered."""
+    decision: str = ""
+    """Name of the kept decision that has answered; "" for that of the training."""
 
     @property
     def abstained(self) -> np.ndarray:
@@ -115,7 +119,8 @@ class PredictionTable(ABC):
         """All columns of the file with their types, by name."""
         leading = (self.paths, self.ids, (self.split,) * len(self))
         columns = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, leading, strict=True)}
-        trailing = {name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS}
+        trailing = {name: TypedColumn("text", (self.decision,) * len(self)) for name in self._decision_columns()}
+        trailing |= {name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS}
         return columns | self.typed_columns() | trailing
 
     def records(self) -> list[dict[str, object]]:
@@ -179,10 +184,13 @@ class PredictionTable(ABC):
         return next(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def _rows(self) -> Iterator[list[str]]:
-        yield [*LEADING_COLUMNS, *self.column_names(), *TRAILING_COLUMNS]
-        split = escape_cell(self.split)
+        yield [*LEADING_COLUMNS, *self.column_names(), *self._decision_columns(), *TRAILING_COLUMNS]
+        split, decision = escape_cell(self.split), [self.decision] * bool(self.decision)
         for path, id, middle, why in zip(self.paths, self.ids, self.format_cells(), self.abstain_column(), strict=True):
-            yield [escape_cell(path), escape_cell(id), split, *middle, why]
+            yield [escape_cell(path), escape_cell(id), split, *middle, *decision, why]
+
+    def _decision_columns(self) -> list[str]:
+        return [DECISION_COLUMN] * bool(self.decision)
 
     def abstain_column(self) -> list[str]:
         """The column `abstain`: the reason, or "no"."""
@@ -196,7 +204,7 @@ class RawTable:
     shared: dict[str, Any]
     """The fields of `PredictionTable`."""
     header: tuple[str, ...]
-    """The columns between `split` and `abstain`."""
+    """The columns between `split` and `decision` or `abstain`."""
     rows: tuple[tuple[str, list[str]], ...]
     """(file and line for messages, cells below that header) of each row."""
 
@@ -227,7 +235,8 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
     begin = (*LEADING_COLUMNS, *header_fits)
     if tuple(header[: len(begin)]) != begin or tuple(header[-len(TRAILING_COLUMNS) :]) != TRAILING_COLUMNS:
         raise wrong_header_error(path, expected, header)
-    paths, ids, splits, rows, abstained = [], [], [], [], []
+    end = -len(TRAILING_COLUMNS) - (tuple(header[-2:-1]) == (DECISION_COLUMN,))
+    paths, ids, splits, rows, decisions, abstained = [], [], [], [], [], []
     for row in reader:
         where = f"{path}, line {reader.line_num}"
         if len(row) != len(header):
@@ -235,17 +244,21 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
         paths.append(unescape_cell(row[0]))
         ids.append(unescape_cell(row[1]))
         splits.append(unescape_cell(row[2]))
-        rows.append((where, row[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)]))
+        rows.append((where, row[len(LEADING_COLUMNS) : end]))
+        decisions.append("".join(row[end : -len(TRAILING_COLUMNS)]))
         abstained.append("" if row[-1] in (NOT_ABSTAINED, "0") else row[-1])  # older versions wrote 0
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
+    if len(set(decisions)) > 1:
+        raise DataError(f"{path}: one file holds the answers of one decision. Got {', '.join(sorted(set(decisions)))}.")
     shared = {
         "paths": tuple(paths),
         "ids": tuple(ids),
         "split": splits[0] if splits else "",
         "abstain_reasons": tuple(abstained) if any(abstained) else (),
+        "decision": decisions[0] if decisions else "",
     }
-    return RawTable(shared, tuple(header[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)]), tuple(rows))
+    return RawTable(shared, tuple(header[len(LEADING_COLUMNS) : end]), tuple(rows))
 
 
 def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> DataError:

@@ -25,6 +25,7 @@ from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.onnx_predictor import OnnxPredictor
 from ..predict.predictor import PredictorMember
+from .decision_tensors import DECISION_NAMES, MODULE_NAME, draw_placeholders
 from .module import ExportModule
 from .verify import VerificationResult, preprocess_decoded, verify_file, verify_resizing
 
@@ -58,8 +59,12 @@ def write_onnx(program: ExportedProgram, metadata: ExportMetadata, path: Path) -
         UsageError: packages are missing, by name.
     """
     check_onnx_installed()
+    from onnxscript import ir
     from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
 
+    names = [f"{MODULE_NAME}.{name}" for name in DECISION_NAMES]
+    decided = {name: program.state_dict[name] for name in names if name in program.state_dict}
+    program.state_dict.update(draw_placeholders(decided))  # no optimizer removes their places in the graph
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's advice is for its authors
         onnx_program = torch.onnx.export(
@@ -77,6 +82,9 @@ def write_onnx(program: ExportedProgram, metadata: ExportMetadata, path: Path) -
             },
         )
     assert onnx_program is not None
+    program.state_dict.update(decided)
+    for name, tensor in decided.items():
+        onnx_program.model.graph.initializers[name].const_value = ir.tensor(tensor.numpy(), name=name)
     ClearMetadataAndDocStringPass()(onnx_program.model)  # source paths of this machine
     onnx_program.model.metadata_props.update(metadata.to_metadata())
     weights = sum(tensor.numel() * tensor.element_size() for tensor in program.state_dict.values())
@@ -136,15 +144,7 @@ class Pt2File:
     """
 
     def __init__(self, path: Path):
-        notes = {METADATA_FILE: ""}
-        try:
-            program = torch.export.load(path, extra_files=notes)
-            values = json.loads(notes[METADATA_FILE])
-        except (OSError, RuntimeError, ValueError) as error:
-            raise DamagedFileError(
-                f"{path} is no package of torch.export that Vitrail has written: {error}."
-            ) from error
-        self.metadata = exported.parse_metadata(values, str(path))
+        program, self.metadata = load_pt2(path)
         self.module = program.module()
 
     def run(self, images: UInt[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
@@ -152,6 +152,21 @@ class Pt2File:
         with torch.inference_mode():
             outputs = self.module(torch.from_numpy(np.ascontiguousarray(images)))
         return {name: output.numpy() for name, output in zip(self.metadata.outputs, outputs, strict=True)}
+
+
+def load_pt2(path: Path) -> tuple[ExportedProgram, ExportMetadata]:
+    """The graph and the metadata of a package.
+
+    Raises:
+        DamagedFileError: as `Pt2File`.
+    """
+    notes = {METADATA_FILE: ""}
+    try:
+        program = torch.export.load(path, extra_files=notes)
+        values = json.loads(notes[METADATA_FILE])
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DamagedFileError(f"{path} is no package of torch.export that Vitrail has written: {error}.") from error
+    return program, exported.parse_metadata(values, str(path))
 
 
 def write_pt2(program: ExportedProgram, metadata: ExportMetadata, path: Path) -> None:
@@ -265,6 +280,7 @@ def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetada
         number_format=module.precision,
         version=version("vitrail"),
         sha256=hash_model(member.model),
+        decision=member.decisions.version,
     )
 
 

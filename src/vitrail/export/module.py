@@ -9,7 +9,6 @@ from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
 from ..data.preprocess import normalize
-from ..errors import UsageError
 from ..evaluate.inference import DTYPES, average_outputs
 from ..model.attention import Attention
 from ..model.config import AttentionChoice
@@ -18,6 +17,7 @@ from ..predict import exported
 from ..predict.exported import ABSTENTION_REASONS
 from ..predict.predictor import PredictorMember
 from ..spec import ImageSpec, Interpolation
+from .decision_tensors import decision_tensors
 
 UNSURE_CODE, UNLIKE_CODE = ABSTENTION_REASONS.index("unsure"), ABSTENTION_REASONS.index("unlike")
 
@@ -56,7 +56,7 @@ class ExportModule(nn.Module):
         if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
             stats = member.feature_stats
             self.distances = MahalanobisDistance(torch.from_numpy(stats.means), torch.from_numpy(stats.whitening))
-        self.decide: nn.Module = RegressionHead(member) if member.task == "regression" else ProbabilityHead(member)
+        self.decision: nn.Module = RegressionHead(member) if member.task == "regression" else ProbabilityHead(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
     def forward(self, images: Integer[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
@@ -67,7 +67,7 @@ class ExportModule(nn.Module):
         if self.views.num_views > 1:
             logits = average_outputs(logits.unflatten(0, (self.views.num_views, -1)), self.task)
         distances = None if self.distances is None or features is None else self.distances(features)
-        outputs = self.decide(logits, distances)
+        outputs = self.decision(logits, distances)
         return (*outputs, distances) if distances is not None else outputs
 
     def _run_in_precision(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -87,60 +87,81 @@ class ExportModule(nn.Module):
         return values["outputs"], pooled[:, -self.model.config.width :]
 
 
-class ProbabilityHead(nn.Module):
-    """`Decisions` as a module: logits to calibrated probabilities and decisions, of classes or labels."""
+class _DecisionHead(nn.Module):
+    """Calibration or target scaling, and the tensors of `decision_tensors` as buffers."""
 
-    temperature: Tensor
-    labels: Tensor
+    unlike: Tensor
 
     def __init__(self, member: PredictorMember):
         super().__init__()
-        rules, K = member.decisions, len(member.classes)
-        if rules.prior_ratio:
-            raise UsageError(
-                f"The decision {rules.version} moves probabilities to a stated prevalence, which an exported file "
-                "cannot hold. Put another to use first: vitrail decide RUN --use training"
-            )
         self.task = member.task
-        self.positive_index = member.classes.index(rules.positive) if rules.positive and rules.thresholds else None
-        self.positive_threshold = _round_to_float32(rules.thresholds[0]) if self.positive_index is not None else 0.0
-        self.min_probability = _round_to_float32(rules.sure)
-        self.max_distance = rules.unlike
-        self.register_buffer("temperature", torch.tensor(rules.temperature or (1.0,), dtype=torch.float64))
-        thresholds = rules.thresholds if member.task == "multilabel" and rules.thresholds else (0.5,) * K
-        self.register_buffer("labels", torch.tensor(thresholds, dtype=torch.float64))
+        for name, values in decision_tensors(member.task, member.classes, member.decisions).items():
+            self.register_buffer(name, torch.from_numpy(values))
+
+    def decide_abstention(
+        self, logits: Tensor, unsure: Tensor | None, distances: Float[Tensor, " B"] | None
+    ) -> Int64[Tensor, " B"]:
+        """Abstention code of each image; "unlike" takes precedence over "unsure"."""
+        code = torch.zeros_like(logits[:, 0], dtype=torch.int64)
+        code = code if unsure is None else unsure.to(torch.int64) * UNSURE_CODE
+        if distances is None:
+            return code
+        far = (distances > self.unlike).to(torch.int64)
+        return far * UNLIKE_CODE + (1 - far) * code
+
+
+class ProbabilityHead(_DecisionHead):
+    """`Decisions` as a module: logits to calibrated probabilities and decisions, of classes or labels.
+
+    No tensor that a decision may change is computed with another such tensor, so that no optimizer of graphs makes one
+    of both.
+    """
+
+    temperature: Tensor
+    prior_ratio: Tensor
+    thresholds: Tensor
+    choice: Tensor
+    sure: Tensor
+
+    def __init__(self, member: PredictorMember):
+        super().__init__(member)
+        temperature = member.decisions.temperature or (1.0,)
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
 
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         calibrated = logits.double() / self.temperature
         if self.task == "multilabel":
-            probabilities = calibrated.sigmoid().float()
-            decisions = (probabilities.double() >= self.labels).to(torch.int64)  # [B, K]
-            return probabilities, logits, decisions, _decide_abstention(logits, None, distances, self.max_distance)
-        probabilities = calibrated.softmax(-1).float()
-        unsure = probabilities.amax(-1) < self.min_probability if self.min_probability else None
-        abstained = _decide_abstention(logits, unsure, distances, self.max_distance)
+            chances = calibrated.sigmoid().float().double()
+            moved = chances * self.prior_ratio
+            probabilities = (moved / (moved + (1 - chances))).float()
+            decisions = (probabilities.double() >= self.thresholds).to(torch.int64)  # [B, K]
+            return probabilities, logits, decisions, self.decide_abstention(logits, None, distances)
+        moved = calibrated.softmax(-1).float().double() * self.prior_ratio
+        probabilities = (moved / moved.sum(-1, keepdim=True)).float()
+        abstained = self.decide_abstention(logits, probabilities.amax(-1) < self.sure, distances)
         return probabilities, logits, self._decide_classes(probabilities), abstained
 
     def _decide_classes(self, probabilities: Float[Tensor, "B K"]) -> Int64[Tensor, " B"]:
-        if self.positive_index is None:
-            return probabilities.argmax(-1)
-        reached = (probabilities[:, self.positive_index] >= self.positive_threshold).to(torch.int64)
-        return reached * self.positive_index + (1 - reached) * (1 - self.positive_index)
+        likeliest = probabilities.argmax(-1)
+        if probabilities.shape[-1] != 2:
+            return likeliest
+        reached = (probabilities >= self.thresholds).to(torch.int64)
+        options = torch.stack([likeliest, reached[:, 1], 1 - reached[:, 0]], -1)
+        return (options * self.choice).sum(-1)
 
 
-class RegressionHead(nn.Module):
+class RegressionHead(_DecisionHead):
     """Standardised outputs to numbers in the user's units."""
 
     mean: Tensor
     deviation: Tensor
 
     def __init__(self, member: PredictorMember):
-        super().__init__()
+        super().__init__(member)
         K = len(member.classes)
         mean, deviation = (0.0,) * K, (1.0,) * K
         if member.scaling is not None:
             mean, deviation = member.scaling.mean, member.scaling.deviation
-        self.max_distance = member.decisions.unlike
         wide = member.scaling is not None and member.scaling.needs_float64
         self.dtype = torch.float64 if wide else torch.float32
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
@@ -148,7 +169,7 @@ class RegressionHead(nn.Module):
 
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         values = (logits.double() * self.deviation + self.mean).to(self.dtype)
-        return values, logits, _decide_abstention(logits, None, distances, self.max_distance)
+        return values, logits, self.decide_abstention(logits, None, distances)
 
 
 class MahalanobisDistance(nn.Module):
@@ -170,17 +191,6 @@ class MahalanobisDistance(nn.Module):
         return squares.clamp(min=0).amin(-1)
 
 
-def _decide_abstention(
-    logits: Tensor, unsure: Tensor | None, distances: Tensor | None, max_distance: float | None
-) -> Int64[Tensor, " B"]:
-    """Abstention code of each image; "unlike" takes precedence over "unsure"."""
-    code = torch.zeros_like(logits[:, 0], dtype=torch.int64) if unsure is None else unsure.to(torch.int64) * UNSURE_CODE
-    if distances is None or max_distance is None:
-        return code
-    far = (distances > max_distance).to(torch.int64)
-    return far * UNLIKE_CODE + (1 - far) * code
-
-
 def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
     """A copy for inference, without gradient checkpointing, with one attention path and one precision of matrices."""
     frozen = copy.deepcopy(model).eval().requires_grad_(False).cpu()
@@ -191,11 +201,6 @@ def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) ->
         if isinstance(part, nn.Linear):
             part.to(dtype)
     return frozen
-
-
-def _round_to_float32(value: float) -> float:
-    """Round to float32, in which class thresholds are compared."""
-    return torch.tensor(value, dtype=torch.float32).item()
 
 
 # -- Resizing inside the graph.

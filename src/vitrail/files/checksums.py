@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -62,8 +62,11 @@ def add_to_manifest(folder: Path, added: Path) -> None:
         flush(folder)
 
 
-def verify_manifest(folder: Path) -> frozenset[str]:
+def verify_manifest(folder: Path, unread: Collection[str] = ()) -> frozenset[str]:
     """Compare every file of a folder with its manifest, before anything in it is used; return their names.
+
+    Args:
+        unread: names of files that are not used now, of which the size alone is compared.
 
     Raises:
         DamagedFileError: no manifest or a changed one, or a file that is missing, shorter, longer, changed, swapped
@@ -81,7 +84,7 @@ def verify_manifest(folder: Path) -> frozenset[str]:
                 f"{file} has {size} bytes, expected {entry.size}: it is {change} than when it was written. {_ADVICE}"
                 + _swap_hint(name, expected, file)
             )
-        if (found := sha256(file)) != entry.sha256:
+        if name not in unread and (found := sha256(file)) != entry.sha256:
             raise DamagedFileError(
                 f"Checksum mismatch in {file}: expected {entry.sha256[:8]}, got {found[:8]}. {_ADVICE}"
                 + _swap_hint(name, expected, file, found)

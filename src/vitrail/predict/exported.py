@@ -21,6 +21,8 @@ PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES = (
 ABSTENTION_REASONS = ("", "unsure", "unlike")
 """Reasons of abstention, by their number in the output `abstained`."""
 ExportedSize = Literal["model", "any"]
+DECISION_NOTE = "Answers by the kept decision {}."
+"""Note for answers by another decision than the training's own."""
 METADATA_VERSION = 1
 """Increased when older files can no longer be read."""
 
@@ -45,6 +47,8 @@ class ExportMetadata:
     """Of Vitrail, which wrote the file."""
     sha256: str
     """Of the weights that were exported."""
+    decision: str = ""
+    """Name of the kept decision that answers; empty for that of the training."""
 
     def to_metadata(self) -> dict[str, str]:
         """As a file stores them: each value as JSON."""

@@ -49,6 +49,11 @@ class OnnxPredictor:
         if names != self.metadata.outputs:
             raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(names)}.")
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The decision that answers, if it is not that of the training."""
+        return (exported.DECISION_NOTE.format(self.metadata.decision),) if self.metadata.decision else ()
+
     def run(self, images: UInt[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
         """All outputs by name, for images of a size that the file accepts."""
         outputs = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
@@ -134,7 +139,8 @@ def predictions_from_outputs(
     reasons = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
     abstained = reasons if any(reasons) else ()
     shared: dict[str, Any] = {
-        "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained
+        "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained,
+        "decision": metadata.decision,
     }  # fmt: skip
     if metadata.task == "regression":
         return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from ..evaluate.tta import TtaViews
 from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
 from ..runtime import parse_precision
 from ..spec import ImageSpec
+from .exported import DECISION_NOTE
 
 
 class Predictor:
@@ -131,16 +133,41 @@ class Predictor:
         self, names: Sequence[ImageName], images: Integer[Tensor, "B C H W"], skipped: Sequence[tuple[str, str]] = ()
     ) -> tuple[TaskPredictions, list[np.ndarray]]:
         """Predictions of preprocessed images, and the outputs [B, K] of each model."""
-        tables, member_outputs = [], []
-        for member in self.members:
-            outputs, distances = member.compute_outputs(images)
-            table = predictions_from_outputs(
-                self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decisions,
-                distances=distances,
-            )  # fmt: skip
-            tables.append(table)
-            member_outputs.append(outputs)
-        return average_predictions(tables, self.decisions), member_outputs
+        computed = self.compute_outputs(images)
+        return self.decide(names, computed, skipped), [one.outputs for one in computed]
+
+    def compute_outputs(self, images: Integer[Tensor, "B C H W"]) -> list[MemberOutputs]:
+        """What each model computes of preprocessed images, before anything is decided."""
+        return [member.compute_outputs(images) for member in self.members]
+
+    def decide(
+        self, names: Sequence[ImageName], computed: Sequence[MemberOutputs], skipped: Sequence[tuple[str, str]] = ()
+    ) -> TaskPredictions:
+        """Predictions from what the models have computed."""
+        tables = [
+            predictions_from_outputs(
+                self.task, one.outputs, self.classes, member.scaling, names, skipped=skipped,
+                decisions=member.decisions, distances=one.distances,
+            )
+            for member, one in zip(self.members, computed, strict=True)
+        ]  # fmt: skip
+        return average_predictions(tables, self.decisions)
+
+    def with_decisions(self, decisions: Decisions) -> Predictor:
+        """The same model with other decisions.
+
+        Raises:
+            UsageError: as `single_member`.
+        """
+        member = self.single_member()
+        if decisions == member.decisions:
+            return self
+        decided = replace(member, decisions=decisions)
+        if "inference_model" in member.__dict__:  # cast once for all of them
+            decided.__dict__["inference_model"] = member.inference_model
+        other = Predictor([decided])
+        other.spec = self.spec
+        return other
 
     def with_precision(self, precision: str) -> Predictor:
         """The same models and preprocessing with the matrix products in another precision.
@@ -154,6 +181,12 @@ class Predictor:
         other = Predictor([replace(one, settings=replace(one.settings, precision=chosen)) for one in self.members])
         other.spec = self.spec
         return other
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """`precision_notes`, and the decision that answers if it is not the training's own."""
+        name = self.decisions.version
+        return (*self.precision_notes, *([DECISION_NOTE.format(name)] if name else []))
 
     @property
     def precision_notes(self) -> tuple[str, ...]:
@@ -199,6 +232,19 @@ class Predictor:
 
 
 # -- One model of a predictor
+
+
+class MemberOutputs(NamedTuple):
+    """What one model computes of B images, before anything is decided."""
+
+    outputs: np.ndarray
+    """float32 [B, K]."""
+    distances: np.ndarray | None
+    """Out-of-distribution distances, float64 [B]; None without feature statistics."""
+
+    def select(self, rows: Sequence[int]) -> MemberOutputs:
+        """Those of some images."""
+        return MemberOutputs(self.outputs[rows], None if self.distances is None else self.distances[rows])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -281,18 +327,18 @@ class PredictorMember:
         """The model in evaluation mode, its matrices cast to the precision once instead of in every batch."""
         return cast_weights(self.model.eval(), self.settings.precision)
 
-    def compute_outputs(self, images: Integer[Tensor, "B C H W"]) -> tuple[np.ndarray, np.ndarray | None]:
+    def compute_outputs(self, images: Integer[Tensor, "B C H W"]) -> MemberOutputs:
         """Outputs float32 [B, K], and out-of-distribution distances [B] where there are feature statistics."""
         if not len(images):
-            return np.zeros((0, len(self.classes)), np.float32), None
+            return MemberOutputs(np.zeros((0, len(self.classes)), np.float32), None)
         with torch.inference_mode():
             outputs, features = forward_batch(
                 self.inference_model, images, self.spec, self.settings, self.task,
                 with_features=self.feature_stats is not None,
             )  # fmt: skip
         if self.feature_stats is None or features is None:
-            return outputs.cpu().numpy(), None
-        return outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(features.cpu().numpy())
+            return MemberOutputs(outputs.cpu().numpy(), None)
+        return MemberOutputs(outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(features.cpu().numpy()))
 
 
 # -- Identity of a predictor

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data.source import Task
 from ..errors import UsageError
+from ..evaluate.decision_figures import apply_decisions
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names, read_predictions_csv
 from ..evaluate.task_metrics import TaskMetrics
@@ -339,6 +340,8 @@ def _all_operating_points(targets: Sequence[BinaryTarget], facts: ReportFacts, f
     if facts.held_out_split == "val" or not path.is_file():
         return [compute_operating_points(one, None) for one in targets]
     validation = read_predictions_csv(path, facts.task)
+    if facts.decisions.version:
+        validation = apply_decisions(validation, facts.decisions)
     return [compute_operating_points(one, binary_targets(validation, facts.decisions, one.name)[0]) for one in targets]
 
 

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from ..errors import DamagedFileError
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
-from ..evaluate.predictions import RegressionPredictions, TaskPredictions, read_predictions_csv
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..formatting import format_count
-from . import extra_findings, provenance, saliency
+from . import extra_findings, saliency
 from .cards import DataCard, format_number, format_with_interval, overall_metric_lines, read_data_card
+from .decision_section import decide_run
 from .extra_findings import ExtraFindings
 from .image_selection import wrong_and_known_masks
 from .provenance import ReportFacts
@@ -146,8 +147,8 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
     Raises:
         UsageError: no run folder with a report.
     """
-    facts = provenance.read_facts(folder)
-    predictions = read_predictions_csv(folder / "predictions" / f"{facts.held_out_split}.csv", facts.task)
+    decided = decide_run(folder)
+    facts, predictions = decided.facts, decided.predictions
     metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
     explanations = saliency.load_explanations(folder)
     record = RunRecord(

@@ -7,13 +7,11 @@ or `inspection.html.j2`, with the context from `audience`.
 
 from __future__ import annotations
 
-import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import UsageError
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import (
@@ -21,7 +19,6 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
     TaskPredictions,
-    read_predictions_csv,
 )
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
@@ -29,6 +26,7 @@ from ..files import atomic
 from . import audience, charts, extra_findings, provenance, saliency, task_sections, thumbnails, uncertainty
 from .audience import AudienceRequest
 from .cards import read_data_card
+from .decision_section import DecisionRow, decide_run, list_decisions
 from .provenance import ReportFacts
 from .thumbnails import Thumbnails
 
@@ -59,24 +57,27 @@ def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Pa
         DataError, DamagedFileError: a stored file that cannot be read, by name.
     """
     folder = Path(run_folder)
-    facts = provenance.read_facts(folder)
-    stored = folder / "predictions" / f"{facts.held_out_split}.csv"
-    if not stored.exists():
-        raise UsageError(
-            f"The report speaks of the {facts.held_out_split} split and needs {stored}. There is no such file; to have "
-            f"it written again: vitrail train --resume {shlex.quote(str(folder))}"
-        )
+    run = decide_run(folder)
     path = folder / REPORT_FILE
-    text = render_report(facts, read_predictions_csv(stored, facts.task), folder, request)
+    text = render_report(run.facts, run.predictions, folder, request, list_decisions(run, folder))
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
 
 
 def render_report(
-    facts: ReportFacts, predictions: TaskPredictions, folder: Path, request: AudienceRequest | None = None
+    facts: ReportFacts,
+    predictions: TaskPredictions,
+    folder: Path,
+    request: AudienceRequest | None = None,
+    versions: Sequence[DecisionRow] = (),
 ) -> str:
-    """The page as text; curves, thumbnails, maps and check results in `folder` are optional."""
-    return render_template(f"{facts.task}.html.j2", _page_context(facts, predictions, folder, request))
+    """The page as text; curves, thumbnails, maps and check results in `folder` are optional.
+
+    Args:
+        versions: the rows of the table of decisions.
+    """
+    context = {"versions": versions, **_page_context(facts, predictions, folder, request)}
+    return render_template(f"{facts.task}.html.j2", context)
 
 
 def render_template(name: str, context: Mapping[str, Any]) -> str:

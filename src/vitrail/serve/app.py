@@ -16,13 +16,14 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from ..checkpoints.decision_versions import TRAINED
 from ..data.decoding import decoded_image as remarks
 from ..data.parallel import ImageName
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from .gate import UNEXPECTED_ERROR, Gate
+from .gate import TOKEN_MISSING, UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
-from .openapi import REQUEST_BODIES, render_api_docs
+from .openapi import DECISION_PARAMETER, REQUEST_BODIES, render_api_docs
 from .protocols import (
     FormFile,
     describe_model,
@@ -34,6 +35,8 @@ from .protocols import (
 from .service import Service
 from .static_files import INDEX_FILE, SECURITY_HEADERS, StaticFile, load_static_files
 
+DECISION_HEADER = "X-Decision"
+"""Names the decision of an answer; "training" for the training's own."""
 PAGE_MISSING = "This installation of Vitrail lacks the files of its web page. The API is described at /docs.\n"
 
 
@@ -70,31 +73,37 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     """Predict, explain, embed and describe. The gate has already read the body."""
     plain = APIRouter(route_class=RawRoute)
 
-    @plain.post("/predict", tags=["answers"], openapi_extra=REQUEST_BODIES["picture or form"])
+    @plain.post("/predict", tags=["answers"], openapi_extra={**REQUEST_BODIES["picture or form"], **DECISION_PARAMETER})
     async def predict(request: Request) -> Response:
         """Answer pictures. One picture as the body gives one row, with the columns of `vitrail predict`; a form gives
         `{"rows": [...]}` in the order of its files, each a row or `{"path", "error", "status"}`. The header X-Filename
-        (percent-encoded) names a single picture."""
+        (percent-encoded) names a single picture. `?decision=NAME` takes a kept decision instead of the one in use; the
+        header X-Decision of the answer names it."""
         body, content_type = request.state.body, request.headers.get("content-type", "").encode("latin-1")
+        asked = request.query_params.get("decision") if request.scope["query_string"] else None
+        decisions = service.get_model().choose_decision(asked)  # of the whole request, whatever is put to use meanwhile
         if not is_form(content_type):
             name = image_name_from_path(unquote(request.headers.get("x-filename", ""), errors="replace"))
             with service.admission.admit_images(1):
-                row = await _predict_row(service, name, body)
-            return _json_response(row)
+                row = await _predict_row(service, name, body, decisions)
+            return _json_response(row, decisions=decisions)
         parts = parse_form_files(body, content_type, service.limits.max_images)
         if not parts:
             raise HttpError(400, "The form holds no file. Send one with: curl -F picture=@photo.jpg")
         with service.admission.admit_images(len(parts)):
-            rows = await asyncio.gather(*(_predict_row_or_error(service, part) for part in parts))
-        return _json_response({"rows": rows})
+            rows = await asyncio.gather(*(_predict_row_or_error(service, part, decisions) for part in parts))
+        return _json_response({"rows": rows}, decisions=decisions)
 
     app.include_router(plain)
 
     @app.post("/explain", tags=["answers"], openapi_extra=REQUEST_BODIES["picture"])
-    async def explain(request: Request, method: str | None = None, target: str | None = None) -> Response:
+    async def explain(
+        request: Request, method: str | None = None, target: str | None = None, decision: str | None = None
+    ) -> Response:
         """Explain the answer to a picture, or another class (`target`), by a method that /about lists: a number for
         each patch, and the picture as the model sees it."""
-        explainer = service.get_model().explainer
+        decisions = service.get_model().choose_decision(decision)
+        explainer = service.get_model().explainer_for(decisions)
         if explainer is None:
             raise HttpError(422, "Several models answer together here, and only one can be looked into.")
         with service.admission.admit_images(1), service.admission.admit_task():
@@ -105,7 +114,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
                 explanation = await service.batcher.run_exclusive(work)
             except (UsageError, DataError) as problem:
                 raise HttpError(422, str(problem)) from problem
-        return _json_response(explanation)
+        return _json_response(explanation, decisions=decisions)
 
     @app.post("/embed", tags=["answers"], openapi_extra=REQUEST_BODIES["picture"])
     async def embed(request: Request) -> Response:
@@ -115,6 +124,14 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
             image = (await service.decode_image(request.state.body)).images[0]
             features = await service.batcher.run_exclusive(partial(model.embed_image, image))
         return _json_response(features)
+
+    @app.get("/decisions", tags=["model"])
+    async def decisions(request: Request) -> Response:
+        """The decisions that may be asked for, and the scores of the validation pictures from which their costs are
+        counted: of each label in rising order, as float32 in base64."""
+        if not service.tokens.is_allowed(request.headers.get("authorization", "").encode("latin-1")):
+            raise HttpError(401, TOKEN_MISSING)
+        return _json_response(await asyncio.to_thread(service.get_model().describe_decisions))
 
     @app.get("/about", tags=["model"])
     async def about() -> Response:
@@ -145,14 +162,16 @@ def _add_protocol_routes(app: FastAPI, service: Service) -> None:
         return _json_response({"name": service.name, "ready": not reason}, 503 if reason else 200)
 
     @app.post(f"{path}/infer", tags=["Open Inference Protocol"], openapi_extra=REQUEST_BODIES["tensor"])
-    async def infer(request: Request) -> Response:
+    async def infer(request: Request, decision: str | None = None) -> Response:
         """Answer prepared pictures: uint8 or uint16 [B, H, W, C] at the model's size, as JSON numbers."""
         assert service.decode_pool is not None
+        decisions = service.get_model().choose_decision(decision)
         with service.admission.admit_images(1):
             images, info = await service.decode_pool.decode("tensor", request.state.body)
         with service.admission.admit_images(len(images)):
-            batch = await service.batcher.submit([ImageName("", "")] * len(images), images)
-        return _json_response(format_inference_response(service.name, info["id"], batch.outputs, info["outputs"]))
+            batch = await service.batcher.submit([ImageName("", "")] * len(images), images, decisions)
+        answer = format_inference_response(service.name, info["id"], batch.outputs, info["outputs"])
+        return _json_response(answer, decisions=decisions)
 
 
 def _add_health_routes(app: FastAPI, service: Service) -> None:
@@ -214,8 +233,9 @@ def _file_response(files: Mapping[str, StaticFile], name: str, request: Request)
     return Response(file.body, headers=headers, media_type=file.media_type)
 
 
-def _json_response(value: object, status: int = 200) -> Response:
-    return Response(encode_json(value), status, NOSNIFF_HEADERS, media_type="application/json")
+def _json_response(value: object, status: int = 200, decisions: Decisions | None = None) -> Response:
+    named = {} if decisions is None else {DECISION_HEADER: decisions.version or TRAINED}
+    return Response(encode_json(value), status, {**NOSNIFF_HEADERS, **named}, media_type="application/json")
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
@@ -243,14 +263,16 @@ async def _handle_unexpected_error(request: Request, error: Exception) -> Respon
     return _json_response({"error": UNEXPECTED_ERROR}, 500)
 
 
-async def _predict_row(service: Service, name: ImageName, body: bytearray | memoryview) -> dict[str, Any]:
-    batch, file_remarks = await service.predict_image(name, body)
-    return add_notes(batch.rows[0], service.get_model().predictor.decisions, file_remarks)
+async def _predict_row(
+    service: Service, name: ImageName, body: bytearray | memoryview, decisions: Decisions
+) -> dict[str, Any]:
+    batch, file_remarks = await service.predict_image(name, body, decisions)
+    return add_notes(batch.rows[0], decisions, file_remarks)
 
 
-async def _predict_row_or_error(service: Service, part: FormFile) -> dict[str, Any]:
+async def _predict_row_or_error(service: Service, part: FormFile, decisions: Decisions) -> dict[str, Any]:
     try:
-        return await _predict_row(service, image_name_from_path(part.name), part.data)
+        return await _predict_row(service, image_name_from_path(part.name), part.data, decisions)
     except HttpError as refused:
         return {"path": image_name_from_path(part.name).path, "error": refused.message, "status": refused.status}
 

@@ -26,6 +26,7 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from ..data.parallel import ImageName
+from ..evaluate.decisions import Decisions
 from ..runtime import set_thread_count
 from .http_errors import HttpError
 
@@ -48,6 +49,17 @@ class PredictionBatch(NamedTuple):
             self.rows[start:stop], {name: values[start:stop] for name, values in self.outputs.items()}
         )
 
+    def take(self, order: Sequence[int]) -> PredictionBatch:
+        """The same predictions in another order."""
+        rows = [self.rows[place] for place in order]
+        return PredictionBatch(rows, {name: values[order] for name, values in self.outputs.items()})
+
+
+def concat_batches(parts: Sequence[PredictionBatch]) -> PredictionBatch:
+    """Predictions of the same outputs one after the other."""
+    rows, names = [row for part in parts for row in part.rows], parts[0].outputs
+    return PredictionBatch(rows, {name: np.concatenate([part.outputs[name] for part in parts]) for name in names})
+
 
 @runtime_checkable
 class BatchModel(Protocol):
@@ -58,8 +70,10 @@ class BatchModel(Protocol):
         """CPU threads of the forward pass; 1 on another device."""
         ...
 
-    def predict_batch(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:
-        """Rows and outputs of preprocessed images."""
+    def predict_batch(
+        self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"], decisions: Sequence[Decisions | None] = ()
+    ) -> PredictionBatch:
+        """Rows and outputs of preprocessed images, each decided by its own decision."""
         ...
 
 
@@ -69,6 +83,7 @@ class _PendingRequest:
 
     names: Sequence[ImageName]
     images: Integer[Tensor, "n C h w"]
+    decisions: Decisions | None
     future: asyncio.Future[PredictionBatch]
 
 
@@ -114,9 +129,15 @@ class Batcher:
         """Start the first thread, which loads the model."""
         self._threads[0].start()
 
-    async def submit(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:
-        """Predict images; if the caller is cancelled before its batch starts, nothing is computed."""
-        request = _PendingRequest(names=names, images=images, future=self._loop.create_future())
+    async def submit(
+        self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"], decisions: Decisions | None = None
+    ) -> PredictionBatch:
+        """Predict images; if the caller is cancelled before its batch starts, nothing is computed.
+
+        Args:
+            decisions: what all of these images are decided by; None takes the model's own.
+        """
+        request = _PendingRequest(names=names, images=images, decisions=decisions, future=self._loop.create_future())
         with self._change:
             self._pending.append(request)
             self._change.notify_all()
@@ -209,7 +230,9 @@ class Batcher:
         try:
             set_thread_count(model.threads // 2 if is_parallel else model.threads)
             images = torch.cat([request.images for request in batch]) if len(batch) > 1 else batch[0].images
-            predictions = model.predict_batch([name for request in batch for name in request.names], images)
+            names = [name for request in batch for name in request.names]
+            decisions = [request.decisions for request in batch for _ in request.names]
+            predictions = model.predict_batch(names, images, decisions)
             deliver = partial(self._deliver_batch, batch, predictions, time.perf_counter() - began, is_parallel)
         except Exception as problem:
             deliver = partial(_set_exception, [request.future for request in batch], problem)

@@ -17,6 +17,7 @@ from .service import Service
 
 MAX_HEADERS, MAX_TARGET_BYTES = 100, 8192
 """Most headers of a request, and most bytes of a path with its query."""
+TOKEN_MISSING = "This server asks for a token: Authorization: Bearer TOKEN."
 UNEXPECTED_ERROR = "Something went wrong inside the server that nobody foresaw."
 LOGGER = logging.getLogger("uvicorn.error")
 
@@ -53,7 +54,7 @@ class Gate:
         address = scope["client"][0] if scope.get("client") else ""
         service.check_available()
         if not service.tokens.is_allowed(headers.get(b"authorization", b"")):
-            raise HttpError(401, "This server asks for a token: Authorization: Bearer TOKEN.")
+            raise HttpError(401, TOKEN_MISSING)
         service.admission.check_client(address)
         if int(headers.get(b"content-length", b"0")) > limits.max_body_bytes:
             raise _body_too_large_error(limits.max_body_bytes)

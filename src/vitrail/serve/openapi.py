@@ -70,6 +70,13 @@ REQUEST_BODIES = {
 }
 """`openapi_extra` of a path by the kind of body that it reads."""
 
+DECISION_PARAMETER: dict[str, Any] = {
+    "parameters": [
+        {"name": "decision", "in": "query", "required": False, "schema": {"type": "string"}},
+    ]
+}
+"""`openapi_extra` of a path that takes a kept decision, for routes whose parameters FastAPI does not parse."""
+
 
 def render_api_docs(app: FastAPI) -> dict[str, StaticFile]:
     """Render the page `docs`, its style and script, and `openapi.json` as static files."""

@@ -1,7 +1,8 @@
-"""The served model: predictions, embeddings, explanations, and its description for `/about`."""
+"""The served model: predictions by any of its decisions, embeddings, explanations, and its description for `/about`."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,25 +19,30 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from ..checkpoints import bundle
-from ..checkpoints.bundle import find_bundle
+from ..checkpoints.bundle import find_bundle, find_ensemble, folder_of_weights
 from ..data.parallel import ImageName
 from ..data.preprocess import TORCH_DTYPES
-from ..errors import DamagedFileError, UsageError
+from ..errors import DamagedFileError, UsageError, VitrailError
+from ..evaluate.decisions import Decisions
 from ..evaluate.inference import DTYPES
-from ..evaluate.predictions import RegressionPredictions, decision_array
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions, decision_array
 from ..files import strict_json
 from ..predict import exported
 from ..predict.embedder import Embedder, compute_features
+from ..predict.kept_decisions import DecisionFollower, KeptDecisions
 from ..predict.predictor import Predictor
 from ..runtime import set_thread_count
 from ..services.explanation import Explainer, explainer_from_predictor
 from ..services.prediction import apply_image_options, open_predictor
-from .batcher import PredictionBatch
+from .batcher import PredictionBatch, concat_batches
+from .consequences import describe_decisions, load_validation_scores
 from .http_errors import HttpError
 from .limits import ServerLimits
 from .protocols import list_methods, make_palette
 
 TYPICAL_PIXELS = 200_000
+NO_RUN = "What a decision costs is counted on the predictions of a run folder, and this model was served without one."
+LOGGER = logging.getLogger("uvicorn.error")
 BATCH_TOLERANCE = 1e-4
 """Largest difference of an image's scores in float32, alone and in a batch, as a fraction of the largest score (at
 least of 1)."""
@@ -53,12 +59,26 @@ class ServedModel:
         name: the model's name in URL paths.
         licence: of its weights, if known.
         on_broken: called when the model gives NaN or infinity.
+        folder: the bundle, whose decisions are followed; None where there are no others.
     """
 
     def __init__(
-        self, predictor: Predictor, name: str, licence: str = "", on_broken: Callable[[], None] = lambda: None
+        self,
+        predictor: Predictor,
+        name: str,
+        licence: str = "",
+        on_broken: Callable[[], None] = lambda: None,
+        folder: Path | None = None,
     ):
         self.predictor, self.name, self.licence, self._on_broken = predictor, name, licence, on_broken
+        self.folder = folder
+        self.kept = KeptDecisions.only(predictor.decisions)
+        """The decisions that a request may ask for; replaced as a whole when they change."""
+        self.decisions_problem = ""
+        """Why the newest ones cannot be read, and those before are still in use."""
+        self._follower = None if folder is None else DecisionFollower(folder)
+        self._scores: dict[str, Any] | None = None
+        self._predictors: dict[Decisions, Predictor] = {predictor.decisions: predictor}
         self.spec = predictor.spec
         self.threads = 1
         """CPU threads of the forward pass; 1 on another device."""
@@ -71,13 +91,72 @@ class ServedModel:
         self._methods = [] if self.explainer is None else list_methods(self.explainer.default_method)
         self._palette = make_palette()
 
-    def predict_batch(self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"]) -> PredictionBatch:
+    def reload_decisions(self) -> None:
+        """Read the decisions again if they have changed; if they cannot be read, those before stay."""
+        try:
+            kept = None if self._follower is None else self._follower.poll()
+        except VitrailError as error:
+            if str(error) != self.decisions_problem:
+                LOGGER.error("The decisions could not be read anew, and those before stay: %s", error)
+            self.decisions_problem = str(error)
+            return
+        self.decisions_problem = ""
+        if kept is not None:
+            self.kept = kept
+
+    def choose_decision(self, name: str | None) -> Decisions:
+        """The decision of a request: the named one, or the one in use now.
+
+        Raises:
+            HttpError: 422, there is none of this name.
+        """
+        kept = self.kept
+        if not name:
+            return kept.current
+        if name not in kept.by_name:
+            why = f" {self.decisions_problem}" if self.decisions_problem else ""
+            raise HttpError(422, f"No decision {name!r} is kept. There are: {', '.join(kept.by_name)}.{why}")
+        return kept.by_name[name]
+
+    def predictor_for(self, decisions: Decisions) -> Predictor:
+        """The predictor that decides so."""
+        if decisions not in self._predictors:
+            self._predictors[decisions] = self.predictor.with_decisions(decisions)
+        return self._predictors[decisions]
+
+    def explainer_for(self, decisions: Decisions) -> Explainer | None:
+        """The explainer whose answers are decided so; None where several models answer together."""
+        if self.explainer is None or decisions == self.predictor.decisions:
+            return self.explainer
+        return replace(self.explainer, predictor=skip_preprocessing(self.predictor_for(decisions)))
+
+    def predict_batch(
+        self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"], decisions: Sequence[Decisions | None] = ()
+    ) -> PredictionBatch:
         """Rows and outputs of preprocessed images.
+
+        Args:
+            decisions: of each image; None and () are those that the model was opened with.
 
         Raises:
             HttpError: 503, the model gave NaN or infinity.
         """
-        predictions, outputs = self.predictor.predict_prepared(names, images)
+        rows_by_decision: dict[Decisions, list[int]] = {}
+        for row, one in enumerate(decisions or [None] * len(names)):
+            rows_by_decision.setdefault(self.predictor.decisions if one is None else one, []).append(row)
+        if len(rows_by_decision) < 2:
+            only = self.predictor_for(next(iter(rows_by_decision), self.predictor.decisions))
+            return self._make_batch(*only.predict_prepared(names, images))
+        computed = self.predictor.compute_outputs(images)
+        parts = []
+        for one, rows in rows_by_decision.items():
+            chosen = [member.select(rows) for member in computed]
+            table = self.predictor_for(one).decide([names[row] for row in rows], chosen)
+            parts.append(self._make_batch(table, [member.outputs for member in chosen]))
+        order = np.argsort([row for rows in rows_by_decision.values() for row in rows])
+        return concat_batches(parts).take(order.tolist())
+
+    def _make_batch(self, predictions: TaskPredictions, outputs: Sequence[np.ndarray]) -> PredictionBatch:
         is_regression = isinstance(predictions, RegressionPredictions)
         scores = predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
         self._check_finite(scores, *outputs)
@@ -86,7 +165,7 @@ class ServedModel:
             named[exported.LOGITS] = outputs[0]
         if not isinstance(predictions, RegressionPredictions):
             named[exported.DECISIONS] = decision_array(predictions).astype(np.int64)
-        reasons = predictions.abstain_reasons or ("",) * len(names)
+        reasons = predictions.abstain_reasons or ("",) * len(predictions)
         named[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in reasons], np.int64)
         return PredictionBatch(predictions.records(), named)
 
@@ -157,9 +236,20 @@ class ServedModel:
         images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=TORCH_DTYPES[self.spec.dtype])
         return partial(self.predictor.predict_prepared, [ImageName("", "")] * count, images), count
 
+    def describe_decisions(self) -> dict[str, Any]:
+        """The decisions and the validation scores for `GET /decisions`; the scores are read once."""
+        if self._scores is None:
+            run = None if self.folder is None else self.folder.parent
+            is_run = run is not None and (run / "plan.toml").is_file()
+            self._scores = load_validation_scores(run) if run is not None and is_run else {"why": NO_RUN}
+        kept = self.kept
+        return {"in_use": kept.in_use, "versions": describe_decisions(kept), "validation": self._scores}
+
     def describe(self, limits: ServerLimits, needs_token: bool) -> dict[str, Any]:
         """The description of the model for `GET /about`."""
-        predictor, decisions, spec = self.predictor, self.predictor.decisions, self.spec
+        predictor, kept, spec = self.predictor, self.kept, self.spec
+        decisions = kept.current
+        problem = {"decisions_problem": self.decisions_problem} if self.decisions_problem else {}
         number = predictor.task == "regression"
         labels = (decisions.positive,) if decisions.positive else predictor.classes
         return {
@@ -168,6 +258,9 @@ class ServedModel:
             "classes": [] if number else list(predictor.classes),
             "columns": list(predictor.classes) if number else [],
             "image": {"height": spec.height, "width": spec.width, "channels": spec.channels},
+            "decision": kept.in_use,
+            "decisions": list(kept.by_name),
+            **problem,
             "thresholds": dict(zip(labels, decisions.thresholds, strict=False)),
             "calibrated": all(member.decisions.temperature != () for member in predictor.members),
             "abstains_below": decisions.sure or None,
@@ -201,7 +294,10 @@ def load_served_model(
         UsageError, DamagedFileError: as `services.prediction.open_predictor` and `ServedModel.warm_up`.
     """
     predictor = apply_image_options(open_predictor(model_name, device, precision), changes)
-    model = ServedModel(predictor, name, _read_licence(Path(model_name)), on_broken)
+    path = folder_of_weights(Path(model_name))
+    folder = find_bundle(path) if find_ensemble(path) is None else None
+    model = ServedModel(predictor, name, _read_licence(Path(model_name)), on_broken, folder)
+    model.reload_decisions()
     if threads:
         set_thread_count(threads)
     if predictor.device.type == "cpu":

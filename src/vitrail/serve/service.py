@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..data.parallel import ImageName
+from ..evaluate.decisions import Decisions
 from .admission import AdmissionControl
 from .auth import BearerTokens
 from .batcher import Batcher, PredictionBatch
@@ -19,6 +20,8 @@ from .served_model import ServedModel
 
 RequestLog = Callable[[str, int, float], None]
 WORK_PATHS = ("/predict", "/explain", "/embed")
+FOLLOW_SECONDS = 0.5
+"""How often the server looks whether another decision was put to use."""
 
 
 class Service:
@@ -60,6 +63,7 @@ class Service:
         self.is_broken = False
         self._on_ready, self._on_failed, self._log_request = on_ready, on_failed, log_request
         self._start_task: asyncio.Task[None] | None = None
+        self._follow_task: asyncio.Task[None] | None = None
         self._starting_pool: DecodePool | None = None
 
     @property
@@ -100,9 +104,10 @@ class Service:
     async def close(self) -> bool:
         """Stop the decoding processes and the model's threads; False if a thread is still computing."""
         self.is_draining = True
-        if self._start_task is not None:
-            self._start_task.cancel()
-            await asyncio.wait([self._start_task])
+        if tasks := [task for task in (self._start_task, self._follow_task) if task is not None]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         if self._starting_pool is not None:
             await self._starting_pool.close()
         return await self.batcher.close()
@@ -118,10 +123,12 @@ class Service:
         assert self.decode_pool is not None
         return await self.decode_pool.decode("picture", body)
 
-    async def predict_image(self, name: ImageName, body: bytearray | memoryview) -> tuple[PredictionBatch, list[str]]:
+    async def predict_image(
+        self, name: ImageName, body: bytearray | memoryview, decisions: Decisions
+    ) -> tuple[PredictionBatch, list[str]]:
         """Predictions for one image, and remarks about its file."""
         prepared = await self.decode_image(body)
-        batch = await self.batcher.submit([name], prepared.images)
+        batch = await self.batcher.submit([name], prepared.images, decisions)
         return batch, prepared.info["remarks"]
 
     def _read_gauges(self) -> dict[str, tuple[str, float]]:
@@ -151,6 +158,12 @@ class Service:
         self.served_model = served_model
         self._start_task = asyncio.get_running_loop().create_task(self.start_decoding(served_model))
         self._start_task.add_done_callback(self._on_started)
+        self._follow_task = asyncio.get_running_loop().create_task(self._follow_decisions(served_model))
+
+    async def _follow_decisions(self, served_model: ServedModel) -> None:
+        while served_model.folder is not None:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            await asyncio.to_thread(served_model.reload_decisions)
 
     def _on_started(self, task: asyncio.Task[None]) -> None:
         problem = None if task.cancelled() else task.exception()

@@ -31,6 +31,7 @@ from ..evaluate.predictions import (
 from ..evaluate.prevalence import (
     PrevalenceEstimate,
     complete_prevalences,
+    doubt_estimates,
     estimate_prevalences,
     measure_prevalences,
     prevalence_ratios,
@@ -40,9 +41,11 @@ from ..evaluate.thresholds import MIN_PER_SIDE, DecisionSettings, ThresholdRule
 from ..evaluate.tolerance_bands import Band, judge_bands, parse_bands
 from ..files import atomic
 from ..files.lock import Lock
+from ..predict.kept_decisions import read_kept_decisions
 from ..report.provenance import load_groups
 from ..train import cross_validation
 from ..train.run_folder import RunFolder
+from .exporting import DecidedExport, write_decision_into
 
 VALIDATION, TEST = "val", "test"
 
@@ -148,6 +151,8 @@ class DecisionComparison:
     notes: tuple[str, ...] = ()
     path: Path | None = None
     """The file of the new decision, if it was kept."""
+    exported: DecidedExport | None = None
+    """The exported file that was given the decision in use."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers; what was not asked for is absent."""
@@ -158,6 +163,7 @@ class DecisionComparison:
             "estimates": [_estimate_to_json(one) for one in self.estimates],
             "notes": list(self.notes),
             "path": None if self.path is None else str(self.path),
+            "into": None if self.exported is None else self.exported.to_json(),
         }
         return {
             "in_use": self.in_use,
@@ -170,7 +176,14 @@ class DecisionComparison:
 
 
 def decide(
-    path: Path, request: DecisionRequest, keep: str = "", by: str = "", use: str = "", estimate: Path | None = None
+    path: Path,
+    request: DecisionRequest,
+    keep: str = "",
+    by: str = "",
+    use: str = "",
+    estimate: Path | None = None,
+    into: Path | None = None,
+    trained_on: object | None = None,
 ) -> DecisionComparison:
     """Fit a decision to the stored validation predictions, compare it with the one in use, and keep it on request.
 
@@ -180,6 +193,8 @@ def decide(
         by: who keeps it or puts it to use.
         use: a kept decision, also the one just kept, to put to use; "training" goes back to the training's own.
         estimate: a predictions file of another place, of which the prevalences are estimated.
+        into: an exported file that is given the decision in use, as `exporting.write_decision_into`.
+        trained_on: the object that the run was trained on, if it was one; its held-out images prove `into`.
 
     Raises:
         UsageError: a request that does not fit the run, a name that is taken or not there, or a run in use.
@@ -198,6 +213,11 @@ def decide(
     if use and not request.is_empty and use != keep:
         raise UsageError(f"--use {use} puts a kept decision to use, and a new one is asked for. Keep it first, or both "
                          f"at once: --keep NAME --use NAME.")  # fmt: skip
+    if into is not None and not (request.is_empty or use):
+        raise UsageError(
+            f"--into writes the decision in use into {into}, and a new one is asked for. Keep it and put it to use: "
+            "--keep NAME --use NAME."
+        )
     stored = open_stored_run(path)
     if use and use != keep:
         _put_to_use(stored, use, by)
@@ -214,6 +234,8 @@ def decide(
         after = bundle.read_bundle_info(stored.run.bundle)
         in_use, names = after.decision, decision_versions.list_decision_names(after.listed)
         result = replace(result, path=kept, in_use=in_use, kept=names)
+    if into is not None:
+        result = replace(result, exported=write_decision_into(path, into, trained_on))
     return result
 
 
@@ -234,7 +256,7 @@ def open_stored_run(path: Path) -> StoredRun:
     run = RunFolder.open_existing(path)
     if bundle.find_bundle(run.path) is None:
         raise UsageError(f"The run {path} has no model yet. Finish it with: vitrail train --resume {path}")
-    info = bundle.read_bundle_info(run.bundle)
+    info = bundle.read_bundle_info(run.bundle, check_weights=False)
     task, where = parse_task(info.task), str(run.bundle / bundle.CONFIG_FILE)
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
     if not files[VALIDATION].is_file():
@@ -562,11 +584,6 @@ def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[tuple[Prevalence
     """Estimate the prevalences behind a predictions file of this run; and doubts of the estimate."""
     if stored.task == "regression":
         raise UsageError("--estimate is for classes and labels. Numbers have no prevalence.")
-    if stored.current.prior_ratio:
-        raise UsageError(
-            f"The decision in use, {stored.info.decision}, has moved the probabilities to a stated prevalence already. "
-            "Put the training's to use (--use training), predict again, then estimate."
-        )
     table = read_predictions_csv(path, stored.task)
     assert not isinstance(table, RegressionPredictions) and not isinstance(stored.validation, RegressionPredictions)
     if output_names(table) != stored.names:
@@ -574,12 +591,20 @@ def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[tuple[Prevalence
             f"{path} answers {', '.join(output_names(table)[:6])}, and the run {', '.join(stored.names[:6])}. Make it "
             f"with: vitrail predict {stored.run.path} PICTURES --to {path}"
         )
+    kept = read_kept_decisions(stored.run.bundle).by_name
+    if table.decision and table.decision not in kept:
+        raise DataError(f"{path} was answered by the decision {table.decision}, which {stored.run.path} has not kept.")
+    if kept[table.decision or TRAINED].prior_ratio:
+        raise UsageError(
+            f"The decision {table.decision}, which has answered {path}, has moved the probabilities to a stated "
+            "prevalence already. Put the training's to use (--use training), predict again, then estimate."
+        )
     measured = measure_prevalences(stored.validation)
     doubts = [
         f"The estimate is not to be trusted for {one.name}: of the validation pictures themselves it says "
-        f"{one.value:.1%}, and {one.validation:.1%} have it. The probabilities are not calibrated well enough."
-        for one in estimate_prevalences(stored.validation, measured)
-        if not one.interval.low <= one.validation <= one.interval.high
+        f"{one.value:.1%}, and {one.validation:.1%} have it, which is farther apart than chance explains. The "
+        "probabilities are not calibrated well enough."
+        for one in doubt_estimates(stored.validation, measured)
     ]
     return estimate_prevalences(table, measured), doubts
 

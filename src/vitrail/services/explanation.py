@@ -41,6 +41,7 @@ from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..files import atomic, strict_json
 from ..files.suggest import suggest_path
 from ..model.vit import ViT
+from ..predict.exported import DECISION_NOTE
 from ..predict.predictor import Predictor
 from ..spec import ImageSpec
 from .open_model import ModelInfo, find_model, locate_model
@@ -232,6 +233,9 @@ def _explain_image(
             value = float(predictions.probabilities[0, index])
     if isinstance(predictions, ClassificationPredictions):
         predicted_class = predictions.labels[0]
+    remarks = _map_remarks(explainer, method, index is not None)
+    if predicted_class and predictions is not None and predictions.decision:
+        remarks.append(DECISION_NOTE.format(predictions.decision))
     return Explanation(
         name=name,
         image=to_8_bits(np.ascontiguousarray(image.permute(1, 2, 0).numpy())),
@@ -244,16 +248,16 @@ def _explain_image(
         predicted_class=predicted_class,
         task=explainer.task,
         artefacts=artefacts,
-        remarks=_map_remarks(explainer, method, index is not None),
+        remarks=tuple(remarks),
     )
 
 
-def _map_remarks(explainer: Explainer, method: str, of_output: bool) -> tuple[str, ...]:
+def _map_remarks(explainer: Explainer, method: str, of_output: bool) -> list[str]:
     """Remarks about the model: views, and what the check of the training says of this method."""
     averaged = [AVERAGED_NOTE.format(explainer.views)] if explainer.views > 1 and of_output else []
     choice = explainer.map_choice
     checked = [choice.describe(method)] if choice is not None and choice.pictures and of_output else []
-    return (*averaged, *checked)
+    return [*averaged, *checked]
 
 
 def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt
 
+from ..checkpoints.decision_versions import TRAINED
 from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.decoding.decode import decode_image
 from ..errors import DataError, UsageError
@@ -16,7 +17,15 @@ from ..evaluate.precision import find_changed_labels, get_scores
 from ..export import build
 from ..export.build import ExportFormat
 from ..export.quantize import EXPORT_PRECISIONS, ExportPrecision, check_precision_support, export_reduced_precision
-from ..export.verify import PrecisionAgreement, predict_with_member, preprocess_decoded
+from ..export.redecide import rewrite_onnx, rewrite_pt2
+from ..export.verify import (
+    PrecisionAgreement,
+    VerificationResult,
+    predict_with_member,
+    preprocess_decoded,
+    verify_file,
+)
+from ..files import atomic
 from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import PredictorMember
@@ -186,10 +195,82 @@ def _export_file(
     if resized is not None:
         proofs.append(resized)
         notes.append(f"resizing by itself, {resized}")
-    notes += [note.removesuffix(".") for note in predictor.precision_notes]
+    notes += [note.removesuffix(".") for note in predictor.notes]
     return ExportResult(
         path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
         num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedExport:
+    """An exported file that was given another decision."""
+
+    path: Path
+    decision: str
+    """The name of the decision."""
+    changed: tuple[str, ...]
+    """Tensors of the graph with other values."""
+    unchanged: int
+    """Tensors that were compared by their SHA-256 and stayed as they were."""
+    sha256: str
+    """Of those."""
+    verification: VerificationResult
+    """The file beside the run, which decides so."""
+    origin: str
+    """Of the pictures that were compared."""
+
+    def __str__(self) -> str:
+        what = f"changed {', '.join(self.changed)}" if self.changed else "changed nothing but the name"
+        return (
+            f"{self.path} decides as {self.decision}: {what}; {self.unchanged:,} other tensors are the same "
+            f"({self.sha256[:8]}). {str(self.verification).capitalize()}, {self.origin}."
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "path": str(self.path),
+            "decision": self.decision,
+            "changed": list(self.changed),
+            "unchanged": self.unchanged,
+            "sha256": self.sha256,
+            "pictures": self.verification.num_images,
+            "decided_otherwise": self.verification.num_changed,
+        }
+
+
+def write_decision_into(model_name: Path, into: Path, trained_on: object | None = None) -> DecidedExport:
+    """Give an exported file the decision in use, change nothing else in it, and prove that it decides as the run.
+
+    Args:
+        model_name: the run folder.
+        into: an ONNX file or a torch.export package of its model; it is replaced in one step, or stays.
+        trained_on: the object that the run was trained on, if it was one.
+
+    Raises:
+        UsageError: no such file, one of another model or of an older version, or a model of numbers.
+        DamagedFileError: the file is damaged, or would decide otherwise than the run.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    if into.suffix not in (".onnx", ".pt2"):
+        raise UsageError(f"--into takes a file that vitrail export wrote, NAME.onnx or NAME.pt2. Got {into}.")
+    predictor = open_predictor(model_name, "cpu")
+    member = predictor.single_member()
+    if member.task == "regression":
+        raise UsageError(f"{into} gives numbers and decides nothing: their ranges are in the run (predict --sets).")
+    rewrite = rewrite_onnx if into.suffix == ".onnx" else rewrite_pt2
+    rewritten = rewrite(into, member.decisions, build.hash_model(member.model))
+    any_size = rewritten.metadata.size == "any"
+    decoded, origin = load_comparison_images(model_name, member.spec, any_size, trained_on)
+    with atomic.write_file(into) as file:
+        file.write(rewritten.data)
+        file.flush()
+        opened = build.reopen_file(Path(file.name), "onnx" if into.suffix == ".onnx" else "pt2")
+        proof = verify_file(opened.run, opened.metadata, member, preprocess_decoded(decoded, member.spec))
+    return DecidedExport(
+        path=into, decision=member.decisions.version or TRAINED, changed=rewritten.changed,
+        unchanged=rewritten.unchanged, sha256=rewritten.sha256, verification=proof, origin=origin,
     )  # fmt: skip
 
 

@@ -128,7 +128,7 @@ def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     todo = [index for index in own if not chunks.is_complete(index)]
     batches = _predict_and_write(chunks, todo, predictor, request)
     total = sum(len(chunks.chunk_images(index)) for index in todo)
-    progress.print_notes(() if group.rank else predictor.precision_notes)
+    progress.print_notes(() if group.rank else predictor.notes)
     deque(batches if group.rank else progress.track_batches(batches, total), maxlen=0)
     return join_if_complete(request, chunks, predictor.task, own, todo, group)
 
@@ -268,7 +268,7 @@ def predict_on_ray(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     except ImportError as error:
         raise UsageError("--engine ray needs Ray and Ray Data: pip install 'vitrail[ray]'.") from error
     predictor, chunks = open_chunk_folder(request, "cpu")
-    progress.print_notes(predictor.precision_notes)
+    progress.print_notes(predictor.notes)
     own = chunks.chunks_for_rank(0, 1)
     todo = [index for index in own if not chunks.is_complete(index)]
     if todo:

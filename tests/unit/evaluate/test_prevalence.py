@@ -11,6 +11,7 @@ from vitrail.evaluate.conformal import conformal_quantile
 from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions
 from vitrail.evaluate.prevalence import (
     complete_prevalences,
+    doubt_estimates,
     estimate_prevalences,
     measure_prevalences,
     prevalence_ratios,
@@ -131,3 +132,19 @@ def test_weighted_sets_hold_the_truth_at_the_stated_prevalence():
     assert 0.895 < np.mean(held) < 0.92
     plain = generator.normal(size=50)
     assert conformal_quantile(plain, 0.1, np.ones(50)) == conformal_quantile(plain, 0.1)
+
+
+@pytest.mark.parametrize("gap", [0.5, 1.5, 3.0])
+def test_of_calibrated_models_one_in_twenty_is_doubted_and_of_others_nearly_all(gap):
+    doubted, share, n = {1.0: 0, 1.6: 0}, 0.3, 1000
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        targets = (generator.random(n) < share).astype(np.int64)
+        logits = gap * (generator.normal(size=n) + gap * targets) - gap**2 / 2 + np.log(share / (1 - share))
+        for shift in doubted:
+            chances = 1 / (1 + np.exp(-(logits + np.log(shift))))
+            one = table(np.stack([1 - chances, chances], 1).astype(np.float32), targets)
+            if shift == 1.0 or seed < 10:
+                doubted[shift] += bool(doubt_estimates(one, measure_prevalences(one)))
+    assert 2 <= doubted[1.0] <= 20  # 10 expected of 200
+    assert doubted[1.6] >= 8 or gap == 3.0  # of 10; where classes lie far apart the odds hardly matter

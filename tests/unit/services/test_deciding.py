@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 import stored_runs
+import vitrail
 from stored_runs import draw_outputs, store_run, table_of
 from vitrail.checkpoints import bundle
 from vitrail.cli.main import main
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate.decision_figures import apply_decisions
 from vitrail.evaluate.decisions import Decisions, fit_decisions
-from vitrail.evaluate.predictions import read_predictions_csv
+from vitrail.evaluate.predictions import concat_predictions, read_predictions_csv
 from vitrail.evaluate.thresholds import DecisionSettings
 from vitrail.files import checksums
 from vitrail.predict.predictor import Predictor
@@ -313,8 +314,7 @@ def test_a_prevalence_elsewhere_is_estimated_and_changes_nothing(tmp_path):
     assert "not to be trusted for defect" in decide(run, DecisionRequest(), estimate=tmp_path / "there.csv").notes[-1]
     table.write_csv(run / "predictions" / "val.csv")
     decide(run, DecisionRequest(prevalence={"defect": 0.05}), keep="rare", use="rare")
-    with pytest.raises(UsageError, match=r"rare, has moved the probabilities .* already"):
-        decide(run, DecisionRequest(), estimate=tmp_path / "there.csv")
+    assert decide(run, DecisionRequest(), estimate=tmp_path / "there.csv").estimates == result.estimates
 
 
 @pytest.mark.wide
@@ -354,3 +354,57 @@ def test_a_locked_run_folder_keeps_its_decisions(tmp_path):
 
 def test_defaults_change_no_output():
     assert Decisions().prior_ratio == () and Decisions().version == ""
+
+
+def test_answers_carry_the_name_of_the_decision_through_files_and_are_not_mixed(tmp_path):
+    run = store_run(tmp_path / "run", "multilabel")
+    plain = read_predictions_csv(run / "predictions" / "test.csv", "multilabel")
+    decide(run, DecisionRequest(rule="youden"), keep="clinic", use="clinic")
+    stored = open_stored_run(run)
+    table = apply_decisions(plain, stored.current)
+    assert table.decision == "clinic" and table.records()[0]["decision"] == "clinic"
+    table.write_csv(tmp_path / "answers.csv")
+    assert (tmp_path / "answers.csv").read_text().splitlines()[0].endswith("prob_nodule,decision,abstain")
+    again = read_predictions_csv(tmp_path / "answers.csv", "multilabel")
+    assert again.decision == "clinic" and again.records() == table.records()
+    assert "decision" not in plain.records()[0]
+    with pytest.raises(UsageError, match=r"answered by one decision. Got those of the training and of clinic"):
+        concat_predictions([plain, table])
+    lines = (tmp_path / "answers.csv").read_text().replace(",clinic,", ",other,", 1)
+    (tmp_path / "answers.csv").write_text(lines)
+    with pytest.raises(DataError, match=r"one file holds the answers of one decision. Got clinic, other"):
+        read_predictions_csv(tmp_path / "answers.csv", "multilabel")
+
+
+def test_an_estimate_takes_answers_of_the_decision_that_the_file_names(tmp_path):
+    run = store_run(tmp_path / "run")
+    table = read_predictions_csv(run / "predictions" / "test.csv", "classification")
+    decide(run, DecisionRequest(prevalence={"defect": 0.02}), keep="rare", use="rare")
+    table.write_csv(tmp_path / "before.csv")  # by the training's own, though another is in use now
+    assert decide(run, DecisionRequest(), estimate=tmp_path / "before.csv").estimates
+    apply_decisions(table, open_stored_run(run).current).write_csv(tmp_path / "after.csv")
+    decide(run, DecisionRequest(), use="training")
+    with pytest.raises(UsageError, match=r"The decision rare, which has answered .*, has moved the probabilities"):
+        decide(run, DecisionRequest(), estimate=tmp_path / "after.csv")
+    replace(table, decision="gone").write_csv(tmp_path / "gone.csv")
+    with pytest.raises(DataError, match=r"by the decision gone, which .* has not kept"):
+        decide(run, DecisionRequest(), estimate=tmp_path / "gone.csv")
+
+
+def test_a_run_that_is_open_follows_the_decision_in_use(tmp_path):
+    run = store_run(tmp_path / "run")
+    opened = vitrail.open(run)
+    first = opened.predictor
+    assert opened.predictor is first and first.decisions.version == ""
+    decide(run, DecisionRequest(at={"defect": 0.2}), keep="low", use="low")  # by another program
+    assert opened.predictor.decisions.version == "low" and opened.predictor.notes == (
+        "Answers by the kept decision low.",
+    )
+    assert opened.predictor.members[0].model is first.members[0].model
+    decide(run, DecisionRequest(), use="training")
+    assert opened.predictor.notes == ()
+    (run / "model" / "decisions" / "low.json").write_text("{}")
+    decide_file = run / "model" / "manifest.json"
+    decide_file.touch()
+    with pytest.raises(DamagedFileError, match=r"low\.json has 2 bytes"):
+        _ = opened.predictor

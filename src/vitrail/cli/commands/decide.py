@@ -13,7 +13,6 @@ from ..arguments import Command, format_table, print_json
 
 if TYPE_CHECKING:
     from ...evaluate.decision_figures import BinaryFigures
-    from ...evaluate.decisions import Decisions
     from ...services.deciding import DecisionComparison, SplitComparison
     from ...stats.predictive import Rate
 
@@ -37,6 +36,7 @@ class Decide(Command):
       vitrail decide RUN --band power=280..320
       vitrail decide RUN --estimate line2.csv
       vitrail decide RUN --use training
+      vitrail decide RUN --into RUN/exports/model.onnx
     """
 
     POSITIONAL = ("run_folder",)
@@ -67,6 +67,8 @@ class Decide(Command):
     """Who decided, for the record."""
     use: str = ""
     """The kept decision that answers from now on; training goes back to the training's own."""
+    into: Path | None = None
+    """An exported file of this run, .onnx or .pt2: only its decision is replaced by the one in use, and proved."""
     json: bool = False
     """Print the figures as JSON."""
 
@@ -83,7 +85,7 @@ class Decide(Command):
             prevalence=deciding.parse_shares(self.prevalence, "--prevalence"),
             band=self.band,
         )
-        result = deciding.decide(self.run_folder, request, self.keep, self.by, self.use, self.estimate)
+        result = deciding.decide(self.run_folder, request, self.keep, self.by, self.use, self.estimate, self.into)
         if self.json:
             print_json({"run": str(self.run_folder), **result.to_json()})
             return 0
@@ -96,9 +98,9 @@ def describe_comparison(result: DecisionComparison, run: Path) -> list[str]:
     """The lines of a comparison, for the terminal."""
     others = ", ".join(name for name in ("training", *result.kept) if name != result.in_use)
     lines = [f"In use  {result.in_use}" + (f" (also kept: {others})" if others else "")]
-    lines.append(f"{'Rule' if result.new is None else 'Old '}    {_describe_decisions(result.old)}")
+    lines.append(f"{'Rule' if result.new is None else 'Old '}    {result.old.describe()}")
     if result.new is not None:
-        lines.append(f"New     {_describe_decisions(result.new)}")
+        lines.append(f"New     {result.new.describe()}")
     predictive = bool(result.prevalences) or (result.new is not None and result.new.rule.startswith("ppv"))
     for name, split in result.splits.items():
         fitted = ", which the new one was fitted to" if name == "val" and split.new is not None else ""
@@ -127,23 +129,13 @@ def describe_comparison(result: DecisionComparison, run: Path) -> list[str]:
         lines.append(f"Kept    {result.path}")
         if result.in_use != result.path.stem:
             lines.append(f"Next    vitrail decide {run} --use {result.path.stem}")
+    if result.exported is not None:
+        lines.append(f"Written {result.exported}")
     return lines
 
 
 def _gap(value: float) -> str:
     return f"{max(0.0, -value):.1f}"
-
-
-def _describe_decisions(decisions: Decisions) -> str:
-    """A decision in some words."""
-    of = f" for {decisions.positive}" if decisions.positive else ""
-    words = [f"{decisions.rule}{of}"] if decisions.thresholds else ["the likeliest class"] * (not decisions.reach)
-    words += [f"unsure below {decisions.sure:.4f}"] * bool(decisions.sure)
-    words += [f"{'sets' if decisions.cuts else 'ranges'} miss {decisions.miss:g}"] * bool(
-        decisions.cuts or decisions.reach
-    )
-    words += ["at a stated prevalence"] * bool(decisions.prior_ratio)
-    return ", ".join(words)
 
 
 def _tables(split: SplitComparison, predictive: bool) -> list[list[list[str]]]:

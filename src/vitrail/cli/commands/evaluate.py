@@ -109,7 +109,7 @@ class Evaluate(Command):
         else:
             labelled = evaluation.load_held_out(self._require_run_folder(), split)
             predictor = open_predictor(self.model, self.device, self.precision)
-        progress.print_notes(predictor.precision_notes)
+        progress.print_notes(predictor.notes)
         if self.against:
             return self._compare_models(predictor, labelled)
         if self.suspects:
@@ -167,8 +167,11 @@ class Evaluate(Command):
             extra |= {"wrong": wrong.to_json(), "report": None if page is None else str(page)}
             if result.seen is not None:
                 extra["copies"] = result.seen.to_json()
+            name = result.predictions.decision
+            decided = {"decision": name} if name else {}
             warning = {"warning": result.warning} if result.warning else {}
-            print_json({"model": self.model, "source": result.source, **warning, "metrics": metrics.to_json(), **extra})
+            facts = {"model": self.model, "source": result.source, **warning, "metrics": metrics.to_json()}
+            print_json({**facts, **decided, **extra})
             return 0
         warned = f"WARNING  {result.warning}\n" if result.warning else ""
         head = f"{self.model} on {result.source}, split {metrics.split}\n{warned}{metrics.table()}"
@@ -252,7 +255,7 @@ class Evaluate(Command):
         )
         predictor = open_predictor(self.model, self.device, self.precision)
         predictor = apply_image_options(predictor, self._select_changes(of_files=True))
-        progress.print_notes((*predictor.precision_notes, *own.all_notes))
+        progress.print_notes((*predictor.notes, *own.all_notes))
         other = diagnostics.load_ood_source(self.source, settings)
         comparison = diagnostics.evaluate_ood(predictor, own, other, self.skip_bad, progress.track_batches)
         if self.json:
@@ -301,7 +304,7 @@ class Evaluate(Command):
         from ...services.prediction import open_predictor
 
         other = open_predictor(self.against, self.device, self.precision)
-        progress.print_notes(other.precision_notes)
+        progress.print_notes(other.notes)
         for model in (self.model, self.against) if self.source else (self.against,):
             labelled = evaluation.drop_seen_images(Path(model), labelled)
         _print_notes(labelled)

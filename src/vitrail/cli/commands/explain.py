@@ -156,7 +156,7 @@ class Explain(Command):
                 f"vitrail explain {self.model} SOURCE --faithfulness"
             )
         all_names = tuple(name for name, method in METHODS.items() if "patch" not in method.option_names)
-        progress.print_notes(predictor.precision_notes)
+        progress.print_notes(predictor.notes)
         names = {None: DEFAULT_METHODS, "all": all_names}.get(self.method, (str(self.method),))
         sys.stderr.write(f"measuring {', '.join(names)} on {min(NUM_IMAGES, len(labelled.rows))} pictures\n")
         report = measure_faithfulness(predictor, labelled, {name: get_map_function(name) for name in names})
@@ -180,7 +180,7 @@ class Explain(Command):
 
         images = expand_image_paths(self.paths)
         explainer = explanation.open_explainer(self.model, self.device, self.precision)
-        progress.print_notes(() if explainer.predictor is None else explainer.predictor.precision_notes)
+        progress.print_notes(() if explainer.predictor is None else explainer.predictor.notes)
         request = explanation.ExplainRequest(
             method=None if self.method == explanation.ALL_METHODS else self.method,
             target=self.class_,

@@ -159,6 +159,7 @@ class Predict(Command):
         if self.sets:
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
         predictor = open_onnx_predictor(self.model, self.device, dict(self.changes))
+        progress.print_notes(predictor.notes)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
         return concat_predictions(list(progress.track_batches(parts, len(images))))
 
@@ -168,9 +169,7 @@ class Predict(Command):
         from ...services.prediction import apply_image_options, open_predictor
 
         predictor = apply_image_options(open_predictor(self.model, self.device, self.precision), dict(self.changes))
-        progress.print_notes(predictor.precision_notes)
-        if predictor.decisions.version:
-            progress.print_notes([f"Answers by the kept decision {predictor.decisions.version}."])
+        progress.print_notes(predictor.notes)
         if self.sets:
             require_sets_support(predictor.task, predictor.decisions)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)

@@ -133,7 +133,7 @@ class Serve(Command):
 
     def _print_ready(self, served_model: ServedModel) -> None:
         predictor = served_model.predictor
-        print_notes(predictor.precision_notes)
+        print_notes(predictor.notes)
         noun = "numbers" if predictor.task == "regression" else predictor.task
         facts = f"{served_model.name}: {len(predictor.classes)} {noun}"
         self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": served_model.name})

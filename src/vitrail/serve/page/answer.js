@@ -71,6 +71,7 @@ function headline(abstain, word) {
 
 function notesOf(picture) {
   const said = [...picture.notes];
+  if (picture.row.decision) said.push(`Answered by the decision ${picture.row.decision}.`);
   if (picture.row.abstain !== "no") said.push("A person should look at this picture.");
   return said.length ? element("ul", { class: "notes small" }, ...said.map((note) => element("li", {}, note))) : null;
 }

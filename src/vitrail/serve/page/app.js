@@ -2,11 +2,12 @@
 
 import { answerOf } from "./answer.js";
 import { csvOf, download } from "./csv.js";
+import { Deciding } from "./deciding.js";
 import { byId, element, say } from "./element.js";
 import { Explaining } from "./explaining.js";
 import { factsOf, jobOf, limitsOf } from "./model.js";
 import { Queue } from "./queue.js";
-import { about as askAbout, hasToken, useToken } from "./server.js";
+import { about as askAbout, hasToken, hearDecision, useToken } from "./server.js";
 import { Table } from "./table.js";
 import { forget, thumbnail } from "./thumbnails.js";
 import { counted, inShort, needsPerson, number } from "./words.js";
@@ -38,6 +39,8 @@ function present(about) {
   const explaining = new Explaining(about, (picture) => table.update(picture), refused);
 
   introduce(about);
+  const deciding = new Deciding(about, decided, refused);
+  hearDecision(heard);
   intake.listen(take);
   camera.listen(take);
   if (about.token && !hasToken()) askForToken();
@@ -131,6 +134,25 @@ function present(about) {
     await explaining.look(unseen).catch(() => {}); // the same no is told beside the picture when it is chosen
     drawing = false;
     fetchUnseen();
+  }
+
+  // Another decision answers: its thresholds are shown, and every picture is asked about again.
+  function decided(version) {
+    const names = version.positive ? [version.positive] : about.classes;
+    about.thresholds = Object.fromEntries(version.thresholds.map((threshold, place) => [names[place], threshold]));
+    about.abstains_below = version.sure || null;
+    introduce(about);
+    for (const picture of queue.pictures) picture.maps.clear();
+    queue.pictures.filter((picture) => picture.state === "answered").forEach((picture) => queue.again(picture));
+  }
+
+  // The server's own decision has changed since it was asked about.
+  async function heard(name) {
+    if (!name || name === about.decision || byId("decision").value) return;
+    Object.assign(about, await askAbout());
+    introduce(about);
+    deciding.renew();
+    if (chosen) showChosen();
   }
 
   function refused(problem) {

@@ -25,11 +25,30 @@ export async function about() {
   return (await ask("about", {})).json();
 }
 
+let asked = ""; // the decision that shall answer; empty for the one in use
+let heard = () => {}; // of the name of the decision that has answered
+
+export function useDecision(name) {
+  asked = name;
+}
+
+export function hearDecision(listener) {
+  heard = listener;
+}
+
+// All decisions, and the scores of the validation pictures, from which the page counts what they cost.
+export async function decisions() {
+  return (await ask("decisions", {})).json();
+}
+
 // Rows of several pictures, in order: a row of predictions with its notes, or {path, error, status}.
 export async function predict(pictures, signal, waiting) {
   const body = new FormData();
   for (const picture of pictures) body.append("pictures", picture.file, picture.name);
-  const { rows } = await (await ask("predict", { method: "POST", body, signal }, waiting)).json();
+  const query = asked ? `?${new URLSearchParams({ decision: asked })}` : "";
+  const response = await ask(`predict${query}`, { method: "POST", body, signal }, waiting);
+  const { rows } = await response.json();
+  heard(response.headers.get("X-Decision"));
   if (!Array.isArray(rows) || rows.length !== pictures.length) {
     throw new Refused(`The server answered ${rows?.length ?? "no"} rows to ${pictures.length} pictures.`, 500);
   }
@@ -40,6 +59,7 @@ export async function predict(pictures, signal, waiting) {
 export async function explain(picture, method, target, signal, waiting) {
   const query = new URLSearchParams({ method });
   if (target) query.set("target", target);
+  if (asked) query.set("decision", asked);
   const headers = { "Content-Type": picture.file.type || "application/octet-stream" };
   const request = { method: "POST", body: picture.file, headers, signal };
   return (await ask(`explain?${query}`, request, waiting)).json();

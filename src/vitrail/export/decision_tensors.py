@@ -1,0 +1,53 @@
+"""What is decided, as named tensors of an exported graph, which `redecide` changes in a file without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from ..data.source import Task
+from ..evaluate.decisions import Decisions
+from ..evaluate.thresholds import DEFAULT_THRESHOLD
+
+MODULE_NAME = "decision"
+"""The submodule of an exported graph that decides; its tensors are the initializers `decision.NAME`."""
+THRESHOLDS, CHOICE, SURE, PRIOR_RATIO, UNLIKE = "thresholds", "choice", "sure", "prior_ratio", "unlike"
+DECISION_NAMES = (THRESHOLDS, CHOICE, SURE, PRIOR_RATIO, UNLIKE)
+NEVER = 2.0
+"""A threshold that no probability reaches."""
+LIKELIEST, SECOND_REACHED, FIRST_MISSED = range(3)
+"""What `choice` can take of two classes: the likelier one; 1 if the second reaches its threshold; 1 if the first does
+not."""
+
+
+def decision_tensors(task: Task, classes: tuple[str, ...], decisions: Decisions) -> dict[str, np.ndarray]:
+    """The tensors of a graph's decisions by their names in the module; only `unlike` for numbers."""
+    K, tensors = len(classes), {}
+    if decisions.unlike is not None:
+        tensors[UNLIKE] = np.array([decisions.unlike], np.float64)
+    if task == "regression":
+        return tensors
+    tensors[PRIOR_RATIO] = np.array(decisions.prior_ratio or (1.0,) * K, np.float64)
+    if task == "multilabel":
+        tensors[THRESHOLDS] = np.array(decisions.thresholds or (DEFAULT_THRESHOLD,) * K, np.float64)
+        return tensors
+    tensors[SURE] = np.array([decisions.sure], np.float32)  # in which confidences are compared
+    if K == 2:
+        thresholds, choice = np.full(2, NEVER, np.float32), np.zeros(3, np.int64)
+        positive = classes.index(decisions.positive) if decisions.positive and decisions.thresholds else None
+        if positive is not None:
+            thresholds[positive] = decisions.thresholds[0]
+        choice[{None: LIKELIEST, 0: FIRST_MISSED, 1: SECOND_REACHED}[positive]] = 1
+        tensors |= {THRESHOLDS: thresholds, CHOICE: choice}
+    return tensors
+
+
+def draw_placeholders(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of the same shapes whose values no optimizer of graphs can leave out, as it does with times 1."""
+    drawn = {}
+    for place, (name, tensor) in enumerate(sorted(tensors.items())):
+        numbers = torch.arange(tensor.numel(), dtype=torch.float64).reshape(tensor.shape)
+        drawn[name] = (numbers + place + 2 if tensor.dtype == torch.int64 else (numbers + 3) / (71 + place)).to(tensor)
+    return drawn

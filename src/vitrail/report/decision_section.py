@@ -1,0 +1,142 @@
+"""The decision in use in a report: the stored predictions as it decides them, and a table of all kept decisions."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ..checkpoints import bundle
+from ..checkpoints.decision_versions import TRAINED
+from ..errors import UsageError
+from ..evaluate.decision_figures import apply_decisions, compute_figures, count_changes
+from ..evaluate.decisions import Decisions
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.predictions import TaskPredictions, read_predictions_csv
+from ..evaluate.task_metrics import compute_metrics
+from ..predict.kept_decisions import KeptDecisions, read_kept_decisions
+from ..stats.predictive import Rate
+from . import provenance
+from .provenance import ReportFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedRun:
+    """The facts and the held-out predictions of a run, by the decision in use."""
+
+    facts: ReportFacts
+    predictions: TaskPredictions
+    stored: TaskPredictions
+    """The predictions as the training has decided them."""
+    kept: KeptDecisions | None = None
+    """None where the run has no model of its own, as a cross-validation."""
+
+
+class DecisionRow(NamedTuple):
+    """A decision in the table of a report."""
+
+    name: str
+    in_use: bool
+    rule: str
+    author: str
+    time: str
+    misses: str
+    false_alarms: str
+    unanswered: Rate | None
+    accuracy: Rate | None
+    """Of the answered images; None for labels and numbers."""
+    covered: Rate | None
+    """Fraction of the targets within the set or range."""
+
+
+def decide_run(folder: Path) -> DecidedRun:
+    """Read the facts and the held-out predictions of a run, and decide them as the decision in use does.
+
+    Raises:
+        UsageError: no report.json, or no predictions of its held-out split.
+        DataError, DamagedFileError: a stored file that cannot be read, by name.
+    """
+    facts = provenance.read_facts(folder)
+    path = folder / "predictions" / f"{facts.held_out_split}.csv"
+    if not path.exists():
+        raise UsageError(
+            f"The report speaks of the {facts.held_out_split} split and needs {path}. There is no such file; to have "
+            f"it written again: vitrail train --resume {shlex.quote(str(folder))}"
+        )
+    stored = read_predictions_csv(path, facts.task)
+    if not bundle.is_bundle(folder / "model"):
+        return DecidedRun(facts=facts, predictions=stored, stored=stored)
+    kept = read_kept_decisions(folder / "model")
+    if kept.in_use == TRAINED:
+        return DecidedRun(facts=facts, predictions=stored, stored=stored, kept=kept)
+    predictions = apply_decisions(stored, kept.current)
+    metrics, label_metrics = facts.metrics, facts.label_metrics
+    if facts.task != "regression":
+        groups = provenance.load_groups(folder, len(stored))
+        fresh = []
+        for before in facts.all_metrics:
+            file = folder / "predictions" / f"{before.split}.csv"
+            table, rows = predictions, groups
+            if before.split != facts.held_out_split:
+                table, rows = apply_decisions(read_predictions_csv(file, facts.task), kept.current), None
+            fresh.append(compute_metrics(table, None, rows, kept.current.ordered))
+        metrics = tuple(one for one in fresh if isinstance(one, ClassificationMetrics))
+        label_metrics = tuple(one for one in fresh if isinstance(one, MultilabelMetrics))
+    line = _describe_decision(kept, stored, predictions)
+    decided = replace(
+        facts, decisions=kept.current, metrics=metrics, label_metrics=label_metrics, notes=(line, *facts.notes)
+    )
+    return DecidedRun(facts=decided, predictions=predictions, stored=stored, kept=kept)
+
+
+def _describe_decision(kept: KeptDecisions, stored: TaskPredictions, decided: TaskPredictions) -> str:
+    """Which decision answers, and how many pictures it answers otherwise."""
+    record = kept.records[kept.in_use]
+    author = f" by {record['by']}" if record.get("by") else ""
+    return (
+        f"Every figure here is of the decision {kept.in_use} ({kept.current.describe()}), kept{author} on "
+        f"{record.get('time', '')[:16].replace('T', ' ')}. It answers {count_changes(stored, decided):,} of these "
+        f"{len(stored):,} pictures otherwise than the training's own."
+    )
+
+
+def list_decisions(run: DecidedRun, folder: Path) -> list[DecisionRow]:
+    """Every decision of a run with its figures on the held-out images; empty if there is only the training's own."""
+    if run.kept is None or len(run.kept.by_name) == 1:
+        return []
+    kept, groups = run.kept, provenance.load_groups(folder, len(run.stored))
+    positive = next((one.positive for one in (kept.current, *kept.by_name.values()) if one.positive), "")
+    rows = []
+    for name, decisions in kept.by_name.items():
+        figures = compute_figures(apply_decisions(run.stored, decisions), decisions, groups=groups, positive=positive)
+        labels = figures.labels if positive or run.facts.task == "multilabel" else ()
+        rows.append(
+            DecisionRow(
+                name=name,
+                in_use=name == kept.in_use,
+                rule=_describe_rule(decisions),
+                author=str(kept.records.get(name, {}).get("by", "")),
+                time=str(kept.records.get(name, {}).get("time", ""))[:16].replace("T", " "),
+                misses=_format_errors([(one.misses, one.positives) for one in labels]),
+                false_alarms=_format_errors([(one.false_alarms, one.negatives) for one in labels]),
+                unanswered=figures.abstained,
+                accuracy=figures.accuracy_answered,
+                covered=figures.covered,
+            )
+        )
+    return rows
+
+
+def _describe_rule(decisions: Decisions) -> str:
+    """A decision in words, with its threshold if it has one."""
+    if len(decisions.thresholds) != 1:
+        return decisions.describe()
+    return f"{decisions.describe()}, from {decisions.thresholds[0]:.4f} on"
+
+
+def _format_errors(pairs: list[tuple[int, int]]) -> str:
+    """The errors among all images that can be wrong so; empty without any."""
+    wrong, all_of_them = (sum(column) for column in zip(*pairs, strict=True)) if pairs else (0, 0)
+    return f"{wrong:,} of {all_of_them:,}" if all_of_them else ""
