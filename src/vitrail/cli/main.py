@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from .. import __version__
 from ..caller_state import replace_missing_streams
 from ..errors import MachineWarning, ResourceError, UsageError, VitrailError, escape_unprintable
 from ..runtime import is_out_of_memory
@@ -118,9 +119,7 @@ def _run_command(words: list[str]) -> int:
         return 0
     verb, *rest = words
     if verb == "--version":
-        from importlib.metadata import version
-
-        print(f"vitrail {version('vitrail')}")
+        print(f"vitrail {__version__}")
         return 0
     if verb not in COMMANDS:
         near = difflib.get_close_matches(verb, COMMANDS, n=1)

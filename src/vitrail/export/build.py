@@ -8,7 +8,6 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +17,7 @@ from jaxtyping import UInt
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from .. import __version__
 from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError
 from ..files.atomic import commit_draft, make_draft
@@ -263,7 +263,7 @@ def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetada
         size="model" if module.resizing is None else "any",
         outputs=module.output_names,
         number_format=module.precision,
-        version=version("vitrail"),
+        version=__version__,
         sha256=hash_model(member.model),
     )
 

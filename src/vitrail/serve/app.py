@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from .. import __version__
 from ..data.decoding import decoded_image as remarks
 from ..data.parallel import ImageName
 from ..errors import DataError, UsageError
@@ -49,7 +49,7 @@ class RawRoute(APIRoute):
 def create_app(service: Service) -> ASGIApp:
     """The application with all routes of a service."""
     app = FastAPI(
-        title="Vitrail", version=version("vitrail"), docs_url=None, redoc_url=None, openapi_url=None,
+        title="Vitrail", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
         redirect_slashes=False, summary="A Vision Transformer that answers questions about pictures.",
     )  # fmt: skip
     app.add_exception_handler(HttpError, _handle_http_error)
@@ -129,7 +129,7 @@ def _add_protocol_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v2", tags=["Open Inference Protocol"])
     async def server() -> Response:
         """The server's name and version."""
-        return _json_response({"name": "vitrail", "version": version("vitrail"), "extensions": []})
+        return _json_response({"name": "vitrail", "version": __version__, "extensions": []})
 
     @app.get(path, tags=["Open Inference Protocol"])
     async def metadata() -> Response:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
+from .. import __version__
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.parallel import ImageName
@@ -177,7 +177,7 @@ class ServedModel:
             "limits": {"bytes": limits.max_body_bytes, "pictures": limits.max_images, "pixels": spec.max_pixels},
             "precision": predictor.settings.precision,
             "token": needs_token,
-            "version": version("vitrail"),
+            "version": __version__,
             "licence": self.licence,
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..data.source import Task
 from ..errors import UsageError, VitrailError, WorkerError
 from ..evaluate.decisions import add_prediction_sets, require_sets_support
@@ -149,7 +149,7 @@ def open_chunk_folder(
         size=request.chunk_size,
         sets=request.sets,
         skip_bad=request.skip_bad,
-        version=importlib.metadata.version("vitrail"),
+        version=__version__,
     )
     return predictor, ChunkFolder(request.to.with_name(request.to.name + FOLDER_SUFFIX), job, request.pictures)
 

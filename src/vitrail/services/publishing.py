@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import tempfile
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from .. import __version__
 from ..checkpoints import bundle, model_card
 from ..errors import UsageError
 from ..files import atomic, hub
@@ -113,8 +113,7 @@ def publish_model(
         files = hub.list_files(folder)
         sent = hub.PushResult("", "", (), text)
         if not dry_run:
-            version = importlib.metadata.version("vitrail")
-            sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {version}")
+            sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {__version__}")
         if out is not None:
             atomic.copy_folder(folder, out)
     if not hub.has_licence(sent.card):

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .. import config
+from .. import __version__, config
 from ..errors import DamagedFileError, ResourceError
 from ..files import atomic, checksums, safetensors_file, strict_json
 from ..files.disk import resource_errors
@@ -87,7 +86,7 @@ def save_checkpoint(
 def describe_machine() -> dict[str, str | int]:
     """The facts beside the plan that bit-for-bit reproducibility depends on."""
     return {
-        "vitrail": version("vitrail"),
+        "vitrail": __version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
