@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from .. import __version__
 from ..caller_state import replace_missing_streams
 from ..errors import MachineWarning, ResourceError, UsageError, VitrailError, escape_unprintable
 from ..runtime import is_out_of_memory
+from ..version import __version__
 from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, parse_command
 from .commands.bench import Bench
 from .commands.check import Check

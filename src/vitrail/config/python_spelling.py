@@ -12,18 +12,19 @@ import shlex
 from functools import partial
 
 ARGUMENTS = (
-    "calibrate|channels-policy|channels|class|data-root|device|epochs|exclude|folds|group|heads|image-size|layer|layout|"
-    "match|minutes|model|network|outputs|out|pool|precision|seed|split|steps|task|to|weights"
+    "abstain|alpha|at|band|by|calibrate|channels-policy|channels|class|data-root|device|epochs|estimate|exclude|"
+    "folds|group|heads|image-size|keep|layer|layout|match|minutes|model|network|outputs|out|pool|positive|"
+    "precision|prevalence|rule|seed|split|steps|task|test|to|trials|use|val|weights"
 )
 """Flags that are an argument of a public function, with a value."""
 SWITCHES = "dry-run|force|pretrain|private|resize|sets|skip-bad"
 """Flags that are an argument of a public function, without one."""
-PLACEHOLDERS = "COLUMN|DIR|FILE|FOLDER|IMAGES|LABELS|N|NAME|NUMBER|PICTURES|RUN|SOURCE"
+PLACEHOLDERS = "COLUMN|DIR|FILE|FOLDER|IMAGES|LABELS|N|NAME|NUMBER|PICTURES|RULE|RUN|SOURCE"
 """Words that stand for a value of the reader's."""
 NO_VALUES = (
     "a|above|after|alone|already|and|another|are|as|asks|at|before|begins|below|beside|brings|by|can|cannot|each|"
-    "else|for|from|has|have|holds|in|is|it|leaves|makes|must|names|needs|no|not|of|on|or|others|out|reads|says|shows|"
-    "so|takes|than|that|the|to|uses|was|were|what|when|where|which|with|without|would|writes"
+    "else|for|from|has|have|holds|in|is|it|keeps|leaves|makes|must|names|needs|no|not|of|on|or|others|out|reads|says|"
+    "shows|so|takes|than|that|the|to|uses|was|were|what|when|where|which|with|without|would|writes"
 )
 """Words behind a flag that go on with the sentence."""
 OF_DATA = "data_root|exclude|folds|group|skip_bad|task"
@@ -48,6 +49,9 @@ _COMMANDS = tuple(
         ),
         (rf"(?:vitrail train )?--resume ({_WORD})", "vitrail.open({}).resume()"),
         (rf"vitrail train ({_WORD}) --weights ({_WORD})", "vitrail.fit({}, weights={})"),
+        (rf"vitrail decide ({_WORD}) --rule ({_WORD}) --keep ({_WORD})", "vitrail.open({}).decide(rule={}, keep={})"),
+        (rf"vitrail decide ({_WORD}) --rule ({_WORD})", "vitrail.open({}).decide(rule={})"),
+        (rf"vitrail decide ({_WORD}) --use ({_WORD})", "vitrail.open({}).decide(use={})"),
         (rf"vitrail embed ({_WORD}) ({_WORD}) --to {_WORD}", "vitrail.open({}).embed({})"),
         (rf"vitrail export ({_WORD}) --to ({_WORD})", "vitrail.open({}).export({})"),
         (r"vitrail inspect --allow-nonfinite", "vitrail.load(..., allow_nonfinite=True)"),

@@ -17,7 +17,6 @@ from jaxtyping import UInt
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from .. import __version__
 from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError
 from ..files.atomic import commit_draft, make_draft
@@ -25,6 +24,7 @@ from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.onnx_predictor import OnnxPredictor
 from ..predict.predictor import PredictorMember
+from ..version import __version__
 from .module import ExportModule
 from .verify import VerificationResult, preprocess_decoded, verify_file, verify_resizing
 

@@ -15,11 +15,11 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from .. import __version__
 from ..data.decoding import decoded_image as remarks
 from ..data.parallel import ImageName
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
+from ..version import __version__
 from .gate import UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
 from .openapi import REQUEST_BODIES, render_api_docs

@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from .. import __version__
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.parallel import ImageName
@@ -31,6 +30,7 @@ from ..predict.predictor import Predictor
 from ..runtime import set_thread_count
 from ..services.explanation import Explainer, explainer_from_predictor
 from ..services.prediction import apply_image_options, open_predictor
+from ..version import __version__
 from .batcher import PredictionBatch
 from .http_errors import HttpError
 from .limits import ServerLimits

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..data.source import Task
 from ..errors import UsageError, VitrailError, WorkerError
 from ..evaluate.decisions import add_prediction_sets, require_sets_support
@@ -31,6 +30,7 @@ from ..predict.chunks import (
 )
 from ..predict.predictor import Predictor, hash_predictor
 from ..train.distributed.collectives import GroupInfo, group_from_env
+from ..version import __version__
 from . import progress
 from .prediction import apply_image_options, open_predictor
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from .. import __version__
 from ..checkpoints import bundle, model_card
 from ..errors import UsageError
 from ..files import atomic, hub
 from ..files.checksums import MANIFEST, write_manifest
+from ..version import __version__
 from . import conversion
 from .open_model import ModelInfo, find_model, parse_choice
 

@@ -13,12 +13,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .. import __version__, config
+from .. import config
 from ..errors import DamagedFileError, ResourceError
 from ..files import atomic, checksums, safetensors_file, strict_json
 from ..files.disk import resource_errors
 from ..files.safetensors_file import read_safetensors_header
 from ..runtime import cpu_name
+from ..version import __version__
 from .distributed.collectives import SINGLE_PROCESS, RankGroup
 from .guards import Guards
 from .loop import TrainState

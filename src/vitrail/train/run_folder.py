@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from .. import __version__, config
+from .. import config
 from ..data.open import ARRAY_EXTENSIONS, SHARD_EXTENSION
 from ..data.source import MANIFEST_EXTENSIONS
 from ..errors import ResourceError, UsageError, VitrailError
@@ -24,6 +24,7 @@ from ..files import atomic
 from ..files.disk import flush, resource_errors
 from ..files.lock import Lock
 from ..runtime import cpu_name
+from ..version import __version__
 from .events import Event, FinishEvent, Note, ValidationEvent
 from .plan import Plan
 from .plan_reasons import complete_reasons, drop_default_reasons
