@@ -15,7 +15,7 @@
 `vitrail.open("runs/first")` opens a run of an earlier day, or a saved model. `train` yields the events of a training,
 `tune` searches; ViTClassifier, ViTMultiLabel and ViTRegressor are for scikit-learn. A wrong argument, image or file
 raises an exception of `vitrail.errors`, whose message says what was expected, what came and what to do. Each name is
-imported when it is first used: `import vitrail` imports no torch.
+imported when it is first used: `import vitrail` imports no torch. `help(vitrail.fit)` and so on describe each one.
 """
 
 from __future__ import annotations

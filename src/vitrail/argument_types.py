@@ -36,7 +36,7 @@ TYPE_WORDS = {
 }
 """What types are called in messages."""
 _PLURALS = {bool: "true or false", int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
-_CALLABLE = collections.abc.Callable
+_CALLABLE: Any = collections.abc.Callable
 MAX_SHOWN = 80
 """Characters of a refused value that a message shows."""
 

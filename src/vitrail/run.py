@@ -507,6 +507,9 @@ class Run:
     ) -> Path:
         """Export the model for other programs, verified against the run before it is kept; returns the written path.
 
+        An onnx or pt2 file reads images uint8 [B, H, W, C] and gives probabilities, logits, decisions and abstained;
+        of regression values, logits and abstained.
+
         Args:
             to: onnx or pt2; timm, transformers, torchvision, google-npz, bundle.
             out: the file or folder to write; by default in the run's `exports/`.

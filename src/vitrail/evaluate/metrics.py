@@ -118,6 +118,9 @@ class ClassificationMetrics:
             "(kappa) may be 0."
         )
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self) -> str:
         """The headline and one line per class, for the terminal."""
         n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
