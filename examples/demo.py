@@ -32,12 +32,14 @@ def fresh(folder: Path, name: str) -> Path:
 
 def write_held_out_digit(run: Path) -> Path:
     """The first digit that the run kept for its test, as a PNG of 8 x 8 pixels, its 16 greys stretched to 0..255."""
+    import numpy as np
     from PIL import Image
     from sklearn.datasets import load_digits
 
     with (run / "predictions" / "test.csv").open(newline="", encoding="utf-8") as file:
         row = next(csv.DictReader(file))
-    grey = load_digits().images[int(row["id"].rpartition("/")[2])]  # [8, 8], 0..16
+    pixels = np.asarray(load_digits(return_X_y=True)[0])  # [n, 64], 0..16
+    grey = pixels[int(row["id"].rpartition("/")[2])].reshape(8, 8)
     path = run / f"a-{row['target']}-never-trained-on.png"
     Image.fromarray((grey * 255 / 16).round().astype("uint8")).save(path)
     return path

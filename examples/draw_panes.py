@@ -29,7 +29,8 @@ def draw(seed: int = 1) -> np.ndarray:
     border = np.minimum.reduce([y, x, HEIGHT - y, WIDTH - x])
     window = np.where(border < 1.1, LEAD, window)
     small = window.reshape(HEIGHT, FINER, WIDTH, FINER).mean((1, 3))
-    return np.round(255 * np.clip(small, 0, 1)).astype(np.uint8)
+    levels: np.ndarray = np.round(255 * np.clip(small, 0, 1)).astype(np.uint8)
+    return levels
 
 
 def diamonds(y: np.ndarray, x: np.ndarray, generator: np.random.Generator, side: float = 13.0) -> np.ndarray:

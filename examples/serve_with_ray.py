@@ -22,7 +22,6 @@ from vitrail.predict.predictor import Predictor
 from vitrail.services.prediction import open_predictor
 
 
-@serve.deployment(max_ongoing_requests=256, health_check_period_s=10)
 class Answers:
     """A replica: a model, and the pictures that wait for it."""
 
@@ -34,7 +33,7 @@ class Answers:
         row = await self.together(await request.body())
         return JSONResponse(row, status_code=400 if "error" in row else 200)
 
-    @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.005)
+    @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.005)  # type: ignore[untyped-decorator]  # Ray has no types
     async def together(self, pictures: list[bytes]) -> list[dict[str, object]]:
         """The rows of pictures that came together, worked out beside the loop that takes requests."""
         return await asyncio.to_thread(rows_of, self._predictor, pictures)
@@ -56,7 +55,8 @@ def main() -> None:
     words.add_argument("--replicas", type=int, default=1)
     given = words.parse_args()
     serve.start(http_options={"host": "127.0.0.1", "port": given.port})
-    serve.run(Answers.options(num_replicas=given.replicas).bind(given.model))
+    deployment = serve.deployment(max_ongoing_requests=256, health_check_period_s=10)(Answers)
+    serve.run(deployment.options(num_replicas=given.replicas).bind(given.model))
     print(f"ready on http://127.0.0.1:{given.port}", flush=True)
     while True:
         time.sleep(3600)

@@ -22,7 +22,7 @@ import vitrail
 
 def main() -> None:
     """Train on a folder and save."""
-    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("source", type=Path, help="a folder with a subfolder for each class")
     words.add_argument("--out", type=Path, required=True, help="the folder of the trained model")
     words.add_argument("--epochs", type=int, default=10)
@@ -41,12 +41,14 @@ def main() -> None:
 
     model.train()
     for epoch in range(options.epochs):
+        total = 0.0
         for images, targets in batches:
             loss = F.cross_entropy(model(images), targets)
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-        accelerator.print(f"epoch {epoch + 1} of {options.epochs}: loss {loss.item():.4f}")
+            total += loss.item()
+        accelerator.print(f"epoch {epoch + 1} of {options.epochs}: loss {total / len(batches):.4f}")
 
     if accelerator.is_main_process:
         vitrail.save(accelerator.unwrap_model(model), options.out, classes=classes)

@@ -232,15 +232,15 @@ def docstrings_of(owner: ast.AST) -> Iterator[ast.Constant]:
 
 
 def test_no_function_swallows_unknown_arguments():
-    """The wrapper in config/keywords.py refuses what the wrapped function does not know, and forwards the rest; that in
-    caller_state.py forwards everything; scikit-learn's set_params refuses unknown names."""
+    """The wrapper in config/keywords.py refuses what the wrapped function does not know, and forwards the rest; those
+    in argument_types.py and caller_state.py forward everything; scikit-learn's set_params refuses unknown names."""
 
     def is_typed(keywords: ast.arg | None) -> bool:  # names and types are those of a TypedDict
         return keywords is not None and ast.unparse(keywords.annotation or keywords).startswith("Unpack[")
 
     functions = ((path, f) for path, f in nodes(ast.FunctionDef) if f.args.kwarg and not is_typed(f.args.kwarg))
     found = [where(path, f, f.name) for path, f in functions]
-    known = ("config/keywords.py:", "caller_state.py:", "estimators.py:")
+    known = ("argument_types.py:", "config/keywords.py:", "caller_state.py:", "estimators.py:")
     assert [one for one in found if not one.startswith(known)] == []
     assert [one.partition(" ")[2] for one in found if one.startswith("estimators.py:")] == ["set_params"]
 

@@ -3,22 +3,30 @@
     import vitrail
 
     model = vitrail.create("vit_small_patch16_224", outputs=10)  # a ViT: float32 [B, 3, 224, 224] -> logits [B, 10]
-    vitrail.load("dinov2_small/").features(images, ["pooled"])   # published weights: {"pooled": float32 [B, D]}
+    model = vitrail.load("dinov2_small/")                        # or published weights; in evaluation mode
+    images = model.preprocess(["a.jpg", "b.jpg"])                # or Pillow images, arrays, tensors: [B, 3, H, W]
+    features = model.features(images, ["pooled"])["pooled"]      # float32 [B, D]; model(images) gives logits
+    vitrail.save(model, "mine", classes=["cat", "dog"])          # after your own loop: vitrail.open("mine").predict
+
     run = vitrail.fit("flowers/", minutes=10)                    # a folder per class: plan, training, test, report
     run.predict("new_pictures/").write("new.csv")                # or .labels, .probabilities, .to_pandas()
     run.export("onnx")                                           # also evaluate, explain, embed, publish, resume
 
-`vitrail.open("runs/first")` opens a run of an earlier day. ViTClassifier, ViTMultiLabel and ViTRegressor do the same
-for scikit-learn. A wrong argument, image or file raises an exception of `vitrail.errors`, whose message says what was
-expected, what came and what to do. Each name is imported when it is first used: `import vitrail` imports no torch.
+`vitrail.open("runs/first")` opens a run of an earlier day, or a saved model. `train` yields the events of a training,
+`tune` searches; ViTClassifier, ViTMultiLabel and ViTRegressor are for scikit-learn. A wrong argument, image or file
+raises an exception of `vitrail.errors`, whose message says what was expected, what came and what to do. Each name is
+imported when it is first used: `import vitrail` imports no torch. `help(vitrail.fit)` and so on describe each one.
 """
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from . import errors as errors
 from .openmp import set_short_spin as _wait_briefly
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .api import ImageSpec, Model, Run, TuneResult, ViT, ViTConfig, create, fit, load, save, train, tune
@@ -37,7 +45,6 @@ if TYPE_CHECKING:
         ValidationEvent,
     )
 
-__version__ = "0.1.0"
 __all__ = [
     "ClassificationPredictions",
     "FinishEvent",
@@ -78,7 +85,9 @@ del globals()["train"]
 def __getattr__(name: str) -> object:
     """The public name itself, from the module that defines it; scikit-learn is imported for the estimators only."""
     if name not in __all__:
-        raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
+        near = get_close_matches(name, __all__, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.{hint}")
     if name in ("ViTClassifier", "ViTMultiLabel", "ViTRegressor"):
         module = ".estimators"
     elif name.endswith("Predictions"):

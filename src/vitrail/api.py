@@ -23,7 +23,7 @@ from .train import cross_validation, tuning
 from .train import fit as training
 from .train.custom_functions import CustomAugment, CustomFunctions, CustomLoss
 from .train.dataset import MEMORY
-from .train.events import Event, make_stoppable
+from .train.events import Event, make_stoppable, spell_notes
 from .train.plan import Plan
 from .train.request import TrainRequest
 from .train.signals import lend_signals
@@ -44,9 +44,17 @@ __all__ = [
     "train",
     "tune",
 ]
+OTHER_WORDS = {
+    **dict.fromkeys(("validation", "valid", "validation_data", "val_data", "eval_dataset"), "It is called val here."),
+    **dict.fromkeys(
+        ("early_stopping", "patience"),
+        "A training has a budget of minutes, epochs or steps; a function in callbacks= can end it by event.stop().",
+    ),
+}
+"""Keywords of other libraries' trainings, and what to do instead."""
 
 
-@explain_keywords(settings=Plan)
+@explain_keywords(settings=Plan, hints=OTHER_WORDS)
 def fit(
     source: object,
     model: str | None = None,
@@ -118,7 +126,7 @@ def fit(
     return Run(outcome.run, source_object, device, functions)
 
 
-@explain_keywords(settings=Plan)
+@explain_keywords(settings=Plan, hints=OTHER_WORDS)
 def train(
     source: object,
     model: str | None = None,
@@ -183,7 +191,7 @@ class TuneResult:
     """What each had reached after each round."""
 
 
-@explain_keywords(settings=Plan)
+@explain_keywords(settings=Plan, hints=OTHER_WORDS)
 def tune(
     source: object,
     trials: int = DEFAULT_TRIALS,
@@ -289,7 +297,7 @@ def _build_request(
     is_object = source_object is not None
     arguments = replace(
         arguments,
-        source=MEMORY if is_object else str(source),
+        source=MEMORY if is_object else None if source is None else str(source),
         val=None if val is None else MEMORY if is_object else str(val),
         test=None if test is None else MEMORY if is_object else str(test),
         changes=functions.plan_overrides | config.to_texts(settings),
@@ -300,18 +308,19 @@ def _build_request(
 
 @isolate
 def _isolate_events(events: Generator[Event, None, None]) -> Generator[Event, None, None]:
-    yield from make_stoppable(events)
+    yield from spell_notes(make_stoppable(events))
 
 
+@explain_keywords()
 def open(run: str | Path, precision: str = "float32") -> Run:  # noqa: A001 - meant to read like the built-in
-    """Open the run in a folder.
+    """Open the run in a folder, or a model that `save` wrote, which then predicts, explains and exports as a run does.
 
     Args:
         precision: number format of predictions. "float32" gives the same predictions on every machine; "bf16" and
             "fp16" are faster on some, and `run.predictor.precision_notes` says what they change.
 
     Raises:
-        UsageError: not a run folder, or an unknown number format.
+        UsageError: neither a run folder nor such a model, or an unknown number format.
     """
     return Run(run, precision=precision)
 

@@ -37,6 +37,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from . import api
+from .argument_types import check_arguments
 from .checkpoints.decision_versions import TRAINED
 from .config import describe
 from .config.keywords import explain_keyword, explain_keywords
@@ -95,7 +96,7 @@ class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         verbose: show the training as `vitrail.fit` does.
     """
 
-    @explain_keywords(settings=Plan, hints=SCIKIT_LEARN_WORDS)
+    @explain_keywords(settings=Plan, hints=SCIKIT_LEARN_WORDS, check_types=False)
     def __init__(
         self,
         *,
@@ -216,9 +217,10 @@ class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _fit_run(self, examples: Examples, labels: NamedLabels, task: Task) -> None:
         """Train a new run on these images; a previous temporary run is removed."""
+        _, own = check_arguments(type(self).__init__, (), self.get_params(deep=False))
         folder, images = EstimatorRunFolder(self.out), examples.images
-        size = None if self._has_row_input or self.image_size is None else parse_image_size(self.image_size)
-        seed = self.random_state
+        size = None if self._has_row_input or self.image_size is None else parse_image_size(own["image_size"])
+        seed = own["random_state"]
         if seed is None or isinstance(seed, np.random.RandomState):
             seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
         self.run_ = api.fit(
@@ -557,7 +559,7 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
             rare classes by the root of that where the commonest class has ten times their images.
     """
 
-    @explain_keywords(settings=Plan, hints=SCIKIT_LEARN_WORDS)
+    @explain_keywords(settings=Plan, hints=SCIKIT_LEARN_WORDS, check_types=False)
     def __init__(
         self,
         *,

@@ -9,7 +9,7 @@ from typing import Literal, overload
 
 from . import config
 from .caller_state import isolate
-from .checkpoints.bundle import find_bundle
+from .checkpoints.bundle import find_bundle, is_bundle
 from .config.keywords import spell_errors_of_class
 from .data.open import gather_objects
 from .data.source import Task, parse_task
@@ -51,6 +51,7 @@ from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import NO_CUSTOM_FUNCTIONS, CustomAugment, CustomFunctions, CustomLoss
 from .train.dataset import MEMORY
+from .train.events import spell_notes
 from .train.plan import Plan
 from .train.resume import Extension
 from .train.run_folder import RunFolder
@@ -61,12 +62,12 @@ ImagesArgument = str | Path | Iterable[object]
 
 @spell_errors_of_class
 class Run:
-    """A trained run: its folder, its plan and its model.
+    """A trained run: its folder, its plan and its model; or a model that `vitrail.save` wrote, which has no plan.
 
     For a cross-validation the model is the ensemble of all folds, and held-out metrics use out-of-fold predictions.
 
     Raises:
-        UsageError: not a run folder.
+        UsageError: neither a run folder nor such a model.
     """
 
     def __init__(
@@ -78,14 +79,25 @@ class Run:
         precision: str = "float32",
     ):
         self.path = Path(path)
-        """The run folder."""
-        self.plan: Plan = RunFolder.open_existing(cross_validation.first_run_folder(self.path)).read_plan()
-        """Every setting of the run; of a cross-validation those of the first fold."""
+        """The folder."""
+        if not is_bundle(self.path):
+            self.plan  # noqa: B018 - read now, so that another folder is refused at once
         self._trained_on = trained_on  # the source, if it was an object in memory
         self._device = device
         self._custom_functions = custom_functions
         self.precision = parse_precision(precision)
         """The number format of predictions: float32 unless a person has chosen a faster one."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Every setting of the run; of a cross-validation those of the first fold.
+
+        Raises:
+            UsageError: a model alone, without the run that trained it.
+        """
+        if is_bundle(self.path):
+            raise UsageError(f"{self.path} is a model alone: it has no plan and no images of its own. Name a source.")
+        return RunFolder.open_existing(cross_validation.first_run_folder(self.path)).read_plan()
 
     @property
     def report(self) -> Path:
@@ -358,6 +370,8 @@ class Run:
         self, source: object | None, split: str | None, settings: Mapping[str, object] | None = None
     ) -> evaluation.LabelledImages:
         if source is None:
+            if is_bundle(self.path):
+                self.plan  # noqa: B018 - says what is missing
             if settings:
                 raise UsageError("settings say how another source is read. Give one as source, or leave them out.")
             return evaluation.load_held_out(self.path, split, self._trained_on)
@@ -458,7 +472,7 @@ class Run:
         functions = CustomFunctions(loss, augment) or self._custom_functions
         resume = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
         events = resume(self.path, source_object, custom_functions=functions)
-        train_progress.follow_training(events, train_progress.choose_stream(quiet))
+        train_progress.follow_training(spell_notes(events), train_progress.choose_stream(quiet))
         return self._open(self.path, source_object, functions)
 
     @isolate
@@ -493,7 +507,7 @@ class Run:
         source_object = self._choose_source(source, val, test)
         functions = CustomFunctions(loss, augment) or self._custom_functions
         events = training.resume_run(self.path, source_object, extension, custom_functions=functions)
-        train_progress.follow_training(events, train_progress.choose_stream(quiet))
+        train_progress.follow_training(spell_notes(events), train_progress.choose_stream(quiet))
         return self._open(self.path, source_object, functions)
 
     def _choose_source(self, source: object | None, val: object | None, test: object | None) -> object | None:
@@ -527,6 +541,9 @@ class Run:
         force: bool = False,
     ) -> Path:
         """Export the model for other programs, verified against the run before it is kept; returns the written path.
+
+        An onnx or pt2 file reads images uint8 [B, H, W, C] and gives probabilities, logits, decisions and abstained;
+        of regression values, logits and abstained.
 
         Args:
             to: onnx or pt2; timm, transformers, torchvision, google-npz, bundle.

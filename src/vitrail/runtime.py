@@ -108,7 +108,7 @@ def parse_precision(word: str) -> Precision:
         UsageError: an unknown name.
     """
     if word not in PRECISIONS:
-        raise UsageError(f"The number format must be one of {', '.join(PRECISIONS)}. Got {word!r}.")
+        raise UsageError(f"precision must be one of {', '.join(PRECISIONS)}. Got {word!r}.")
     return PRECISIONS[word]
 
 

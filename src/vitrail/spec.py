@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from .argument_types import check_construction
 from .errors import UsageError
 
 Interpolation = Literal["bicubic", "bilinear"]
@@ -29,6 +30,7 @@ class Grid(NamedTuple):
         return self.rows * self.columns
 
 
+@check_construction
 @dataclass(frozen=True, kw_only=True)
 class ImageSpec:
     """Preprocessing of images, the same for training, prediction and export."""

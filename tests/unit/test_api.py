@@ -29,9 +29,11 @@ def test_the_public_names_are_these():
     assert dir(vitrail) == vitrail.__all__
 
 
-def test_the_version_is_that_of_the_package():
+def test_the_version_is_that_of_the_package_also_where_it_is_not_installed():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert vitrail.__version__ == project["version"]
+    package = Path(vitrail.__file__).parent
+    assert not [path for path in package.rglob("*.py") if 'version("vitrail")' in path.read_text().replace("'", '"')]
 
 
 def test_another_name_is_refused_with_the_known_ones():
@@ -95,9 +97,21 @@ def test_loading_a_damaged_bundle_is_refused(kept):
         vitrail.load(kept)
 
 
-def test_opening_what_is_no_run_is_refused(kept):
+def test_opening_what_is_neither_run_nor_model_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"is not a run folder: it has no plan\.toml"):
-        vitrail.open(kept)
+        vitrail.open(tmp_path)
+
+
+def test_a_saved_model_is_opened_and_predicts_but_has_no_plan(kept):
+    opened, picture = vitrail.open(kept), np.zeros((20, 30, 3), np.uint8)
+    found = opened.predict([picture], task="classification")
+    expected = vitrail.load(kept)
+    assert found.labels[0] in expected.classes == ("cat", "dog")
+    assert np.allclose(found.probabilities, expected(expected.preprocess(picture)).softmax(-1).detach().numpy())
+    assert opened.embed([picture]).vectors.shape == (1, 32)
+    for ask in (lambda: opened.plan, opened.evaluate, opened.resume):
+        with pytest.raises(UsageError, match=r"kept is a model alone: it has no plan and no images of its own"):
+            ask()
 
 
 def test_fitting_refuses_a_setting_that_does_not_exist():

@@ -17,6 +17,7 @@ from vitrail.cli.main import main
 from vitrail.config.keywords import spell_errors
 from vitrail.config.python_spelling import PLACEHOLDERS, to_python
 from vitrail.errors import UsageError, VitrailError
+from vitrail.train.events import spell_notes
 
 PACKAGE = Path(vitrail.__file__).parent
 FLAG = re.compile(r"--[a-z]")
@@ -55,6 +56,10 @@ SHELL = re.compile(r"vitrail (check|convert|evaluate|explain|report|train) ([A-Z
         ("with --data-root FOLDER.", "with data_root=FOLDER."),
         ("say --data.keep_empty true.", 'say settings={"data.keep_empty": True}.'),
         ("Name the one (--class NAME).", "Name the one (target=NAME)."),
+        ("--keep keeps one. Give --rule, --at or --use NAME.", "keep= keeps one. Give rule=, at= or use=NAME."),
+        ('vitrail decide runs/a --rule "sensitivity 0.9"', 'vitrail.open("runs/a").decide(rule="sensitivity 0.9")'),
+        ("vitrail decide RUN --rule RULE --keep NAME", "vitrail.open(RUN).decide(rule=RULE, keep=NAME)"),
+        ("Use it: vitrail decide RUN --use training", 'Use it: vitrail.open(RUN).decide(use="training")'),
         ("Continue with: vitrail train --resume runs/a.b", 'Continue with: vitrail.open("runs/a.b").resume()'),
         ("by --resume 'my run', or choose", 'by vitrail.open("my run").resume(), or choose'),
         ("(vitrail embed runs/a PICTURES --to f.npy), or", '(vitrail.open("runs/a").embed(PICTURES)), or'),
@@ -187,6 +192,25 @@ def test_a_mistake_is_spelled_as_it_was_made(mistake, tables, capsys):
     assert main(["train", SOURCES.get(mistake, "digits"), *words.split(), *out]) == caught.value.exit_code
     typed = capsys.readouterr().err
     assert re.search(expected, typed) and "settings=" not in typed, typed
+
+
+@pytest.mark.parametrize("mistake", ["group of no column", "several columns"])
+def test_a_loop_over_the_events_spells_a_mistake_alike(mistake, tables):
+    source, settings = ("digits", {"group": "case"}) if "group" in mistake else ("two.csv", {})
+    events = vitrail.train(source, out="new", **settings)
+    with pytest.raises(VitrailError, match=MISTAKES[mistake][2]) as caught:
+        for _ in events:
+            pass
+    assert not FLAG.search(str(caught.value)) and not list(events)
+
+
+def test_notes_of_a_training_name_arguments_and_other_events_stay():
+    def events():
+        yield vitrail.Note("Draw other splits with --seed 3.")
+        yield vitrail.RunFolderEvent(Path("run"))
+
+    note, folder = spell_notes(events())
+    assert note.text == "Draw other splits with seed=3." and folder == vitrail.RunFolderEvent(Path("run"))
 
 
 def test_methods_of_a_run_name_their_arguments(tables):

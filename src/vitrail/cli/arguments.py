@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from .. import config
+from ..argument_types import union_members
 from ..config.library_names import explain_library_name
-from ..config.schema import describe_type, get_field_types, read_class_doc, union_members
+from ..config.schema import describe_type, get_field_types, read_class_doc
 from ..errors import UsageError
 
 COMMAND_LINE = "the command line"

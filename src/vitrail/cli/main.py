@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..caller_state import replace_missing_streams
 from ..errors import MachineWarning, ResourceError, UsageError, VitrailError, escape_unprintable
 from ..runtime import is_out_of_memory
+from ..version import __version__
 from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, parse_command
 from .commands.bench import Bench
 from .commands.check import Check
@@ -118,9 +119,7 @@ def _run_command(words: list[str]) -> int:
         return 0
     verb, *rest = words
     if verb == "--version":
-        from importlib.metadata import version
-
-        print(f"vitrail {version('vitrail')}")
+        print(f"vitrail {__version__}")
         return 0
     if verb not in COMMANDS:
         near = difflib.get_close_matches(verb, COMMANDS, n=1)

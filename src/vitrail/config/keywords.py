@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from types import GeneratorType
+from typing import Any, ParamSpec, TypeVar, cast
 
+from ..argument_types import check_calls
 from ..errors import VitrailError
 from .library_names import LIBRARY_NAMES, explain_library_name
 from .python_spelling import to_python
@@ -18,33 +21,57 @@ ClassT = TypeVar("ClassT")
 
 
 def explain_keywords(
-    settings: type[Any] | None = None, fields: type[Any] | None = None, hints: Mapping[str, str] | None = None
+    settings: type[Any] | None = None,
+    fields: type[Any] | None = None,
+    hints: Mapping[str, str] | None = None,
+    check_types: bool = True,
 ) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
     """Decorate a function of the Python interface so that its errors speak of its arguments.
 
-    The TypeError for an unknown keyword says what it is called here; other messages are those of `to_python`.
+    The TypeError for an unknown keyword says what it is called here; the rest is as by `spell_errors`.
 
     Args:
         settings: the class whose fields the function's argument `settings` takes by their dotted names.
         fields: the class whose fields the function takes as further keywords.
         hints: unknown keyword -> the sentence that says what to do instead.
+        check_types: False leaves the values as they are, as scikit-learn asks of the construction of an estimator.
     """
 
-    return lambda function: _check_keywords(spell_errors(function), settings, fields, hints)
+    return lambda function: _check_keywords(
+        spell_errors(function) if check_types else function, settings, fields, hints
+    )
 
 
 def spell_errors(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
-    """Decorate a function of the Python interface so that its errors name arguments instead of flags."""
+    """Decorate a function of the Python interface so that its arguments are checked, and its errors name them.
+
+    Of a function that returns a generator, so are the errors of the loop over it.
+    """
+
+    checked = check_calls(function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> ResultT:
-        try:
-            return function(*args, **kwargs)
-        except VitrailError as error:
-            error.args = tuple(to_python(each) if isinstance(each, str) else each for each in error.args)
-            raise
+        with _spell_as_arguments():
+            result = checked(*args, **kwargs)
+        return cast("ResultT", _spell_loop(result)) if isinstance(result, GeneratorType) else result
 
     return call
+
+
+@contextmanager
+def _spell_as_arguments() -> Iterator[None]:
+    """Within this block errors are raised with arguments instead of flags."""
+    try:
+        yield
+    except VitrailError as error:
+        error.args = tuple(to_python(each) if isinstance(each, str) else each for each in error.args)
+        raise
+
+
+def _spell_loop(values: Generator[object, None, object]) -> Generator[object, None, object]:
+    with _spell_as_arguments():
+        return (yield from values)
 
 
 def spell_errors_of_class(cls: type[ClassT]) -> type[ClassT]:
@@ -58,8 +85,8 @@ def spell_errors_of_class(cls: type[ClassT]) -> type[ClassT]:
 
 
 def explain_class_keywords(cls: type[ClassT]) -> type[ClassT]:
-    """Decorate a class so that its construction explains unknown keywords."""
-    setattr(cls, "__init__", _check_keywords(cls.__init__))  # noqa: B010 - mypy refuses a plain assignment
+    """Decorate a class so that its construction explains unknown keywords and checks the others."""
+    setattr(cls, "__init__", _check_keywords(check_calls(cls.__init__)))  # noqa: B010 - mypy refuses an assignment
     return cls
 
 

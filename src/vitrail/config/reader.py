@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
+from ..argument_types import NO_MATCH, convert_plain, literal_values, union_members
 from ..errors import UsageError
 from .schema import (
     describe,
     describe_type,
     describe_value,
     get_field_types,
-    literal_values,
     nested_settings_class,
     suggest_name,
-    union_members,
     unknown_setting_message,
 )
 from .writer import write
@@ -92,12 +91,9 @@ def _check_known_names(cls: type[Any], values: Mapping[str, Any], prefix: str, w
     return kinds
 
 
-_NO_MATCH = object()
-
-
 def _convert_value(kind: Any, value: Any, name: str, where: str) -> Any:
     result = _try_convert(kind, value, name, where)
-    if result is not _NO_MATCH:
+    if result is not NO_MATCH:
         return result
     choices = [str(choice) for member in union_members(kind) for choice in literal_values(member)]
     hint = suggest_name(value, choices) if isinstance(value, str) else ""
@@ -105,36 +101,37 @@ def _convert_value(kind: Any, value: Any, name: str, where: str) -> Any:
 
 
 def _try_convert(kind: Any, value: Any, name: str, where: str) -> Any:
-    """`value` as this type, or _NO_MATCH; errors inside nested values are raised."""
+    """`value` as this type, or NO_MATCH; errors inside nested values are raised."""
     if len(members := union_members(kind)) > 1:
         tries = (_try_convert(member, value, name, where) for member in members)
-        return next((result for result in tries if result is not _NO_MATCH), _NO_MATCH)
+        return next((result for result in tries if result is not NO_MATCH), NO_MATCH)
     if choices := literal_values(kind):
-        return value if any(type(value) is type(choice) and value == choice for choice in choices) else _NO_MATCH
-    if kind in (int, float):
-        if type(value) not in (int, kind):
-            return _NO_MATCH
-        if not (abs(value) < MAX_NUMBER if kind is int else abs(value) <= MAX_FLOAT):
+        return value if any(type(value) is type(choice) and value == choice for choice in choices) else NO_MATCH
+    if kind in (bool, int, float, str):
+        plain = convert_plain(kind, value)
+        if kind in (bool, str) or plain is NO_MATCH:
+            return plain
+        if not (abs(plain) < MAX_NUMBER if kind is int else abs(plain) <= MAX_FLOAT):
             limit = BELOW_MAX_NUMBER if kind is int else FINITE
             raise UsageError(f"{where}: {name} must be {describe_type(kind)}{limit}. Got {value}.")
-        return kind(value)
-    if kind in (bool, int, str, types.NoneType):
-        return value if type(value) is kind else _NO_MATCH
+        return kind(plain)
+    if kind is types.NoneType:
+        return None if value is None else NO_MATCH
     if kind is Path:
-        return Path(value) if isinstance(value, str | Path) else _NO_MATCH
+        return Path(value) if isinstance(value, str | Path) else NO_MATCH
     if get_origin(kind) is tuple:
         return _try_convert_tuple(get_args(kind), value, name, where)
     assert nested_settings_class(kind), f"{name}: a settings field cannot be a {kind}"
-    return _build_settings(kind, value, f"{name}.", where) if isinstance(value, Mapping) else _NO_MATCH
+    return _build_settings(kind, value, f"{name}.", where) if isinstance(value, Mapping) else NO_MATCH
 
 
 def _try_convert_tuple(kinds: tuple[Any, ...], value: Any, name: str, where: str) -> Any:
     if not isinstance(value, list | tuple):
-        return _NO_MATCH
+        return NO_MATCH
     if kinds[-1] is Ellipsis:
         kinds = kinds[:1] * len(value)
     if len(kinds) != len(value):
-        return _NO_MATCH
+        return NO_MATCH
     return tuple(
         _convert_value(kind, item, f"{name}[{place}]", where)
         for place, (kind, item) in enumerate(zip(kinds, value, strict=True))

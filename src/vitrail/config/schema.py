@@ -8,12 +8,11 @@ import difflib
 import inspect
 import sys
 import textwrap
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from ..argument_types import TYPE_WORDS, literal_values, union_members
 from .library_names import explain_library_name
 
 
@@ -28,31 +27,9 @@ def _resolve_field_types(cls: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-def union_members(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; for another type the type itself."""
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def literal_values(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal; empty for another type."""
-    return get_args(kind) if get_origin(kind) is Literal else ()
-
-
 def nested_settings_class(kind: Any) -> Any:
     """The settings class in a type, alone or in a union with None; else None."""
     return next((m for m in union_members(kind) if isinstance(m, type) and dataclasses.is_dataclass(m)), None)
-
-
-_TYPE_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Path: "a path",
-    types.NoneType: "nothing",
-    list: "a list",
-    tuple: "a list",
-}
 
 
 def describe_type(kind: Any) -> str:
@@ -68,7 +45,7 @@ def describe_type(kind: Any) -> str:
         return f"a list of {len(kinds)} ({', '.join(map(describe_type, kinds))})"
     if group := nested_settings_class(kind):
         return f"a group of settings ({', '.join(get_field_types(group))})"
-    return _TYPE_WORDS[kind]
+    return TYPE_WORDS[kind]
 
 
 def describe_value(value: Any) -> str:
@@ -76,7 +53,7 @@ def describe_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a group holding {', '.join(map(str, value)) or 'nothing'}"
     text = repr(value)
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({_TYPE_WORDS.get(type(value), type(value).__name__)})"
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({TYPE_WORDS.get(type(value), type(value).__name__)})"
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:

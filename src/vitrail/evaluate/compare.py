@@ -81,6 +81,9 @@ class Comparison:
         rest = len(self.differences) - len(significant)
         return "; ".join(parts) + (f"; no evidence of a difference in the other {rest}." if rest else ".")
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self) -> str:
         """One line per metric, for the terminal."""
         width = max(6, *(len(one.name) for one in self.differences))

@@ -54,7 +54,7 @@ class InferenceSettings:
 
     def __post_init__(self) -> None:
         if self.precision not in DTYPES:
-            raise UsageError(f"The number format must be one of {', '.join(DTYPES)}. Got {self.precision!r}.")
+            raise UsageError(f"precision must be one of {', '.join(DTYPES)}. Got {self.precision!r}.")
         if self.batch_size < 1:
             raise UsageError(f"batch must be at least 1. Got {self.batch_size}.")
 

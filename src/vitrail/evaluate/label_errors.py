@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
 from .. import config
+from ..argument_types import check_calls
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..data.source import Source, Task
 from ..files.atomic import write_bytes
@@ -254,14 +255,15 @@ class LabelErrorReport:
         shown = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([self.summary(where), "", *shown, "", label_error_advice(where)])
 
-    def write_csv(self, path: Path) -> None:
+    @check_calls
+    def write_csv(self, path: str | Path) -> None:
         """Write the CSV that `vitrail train --exclude` takes, one line per label error, the worst first."""
         cells = (
             [escape_cell(text) for text in (one.id, one.path, one.given, one.suggested)]
             + [format_float32(one.score), escape_cell(one.reason)]
             for one in self.suspects
         )
-        write_bytes(path, "".join(format_csv_lines([SUSPECT_COLUMNS, *cells])).encode("utf-8", "surrogateescape"))
+        write_bytes(Path(path), "".join(format_csv_lines([SUSPECT_COLUMNS, *cells])).encode("utf-8", "surrogateescape"))
 
 
 def label_error_advice(where: Path) -> str:

@@ -151,6 +151,9 @@ class ClassificationMetrics:
             effect = f"and of those that were predicted ({names}) each counts 0 in macro F1"
         return f"{len(absent)} of {len(self.per_class)} classes do not occur among these pictures, {effect}."
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self) -> str:
         """The headline and one line per class, for the terminal."""
         n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")

@@ -130,6 +130,9 @@ class MultilabelMetrics:
         names = ", ".join(self.rare[:5]) + (f" and {len(self.rare) - 5} more" if len(self.rare) > 5 else "")
         return f"fewer than {MIN_PER_SIDE} known pictures with or without it, so not in the mean: {names}"
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self) -> str:
         """The headline and one line per label, for the terminal."""
         width = max(5, *(len(one.name) for one in self.per_label))

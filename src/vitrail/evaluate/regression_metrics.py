@@ -89,6 +89,9 @@ class RegressionMetrics:
             f"{r2}"
         )
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self) -> str:
         """Lines with metrics, intervals and differences of each column, for the terminal."""
         width = max(6, *(len(one.name) for one in self.per_column))

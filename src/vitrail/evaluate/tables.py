@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
+from ..argument_types import check_calls
 from ..data.csv_injection import escape_cell, format_csv_lines, unescape_cell
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
@@ -162,6 +163,7 @@ class PredictionTable(ABC):
         for path, id, why in zip(self.paths, self.ids, self.abstain_reasons or ("",) * len(self), strict=True):
             yield {"path": path, "id": id, "abstain_reason": why}
 
+    @check_calls
     def write(self, path: str | Path) -> None:
         """Write the table atomically, as CSV, JSON lines or Parquet by the extension.
 
@@ -171,6 +173,7 @@ class PredictionTable(ABC):
         """
         write_tables(Path(path), [self])
 
+    @check_calls
     def write_csv(self, path: str | Path) -> None:
         """Write the table as CSV, atomically. A float32 has nine digits, which round-trip it."""
         atomic.write_bytes(Path(path), self.csv_bytes())

@@ -8,7 +8,6 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,6 +24,7 @@ from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.onnx_predictor import OnnxPredictor
 from ..predict.predictor import PredictorMember
+from ..version import __version__
 from .decision_tensors import DECISION_NAMES, MODULE_NAME, draw_placeholders
 from .module import ExportModule
 from .verify import VerificationResult, preprocess_decoded, verify_file, verify_resizing
@@ -278,7 +278,7 @@ def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetada
         size="model" if module.resizing is None else "any",
         outputs=module.output_names,
         number_format=module.precision,
-        version=version("vitrail"),
+        version=__version__,
         sha256=hash_model(member.model),
         decision=member.decisions.version,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from ..config.keywords import explain_class_keywords
 from ..errors import UsageError
@@ -174,29 +174,10 @@ class ViTConfig:
     """auto uses the measured table of model/attention.py; fused and open force one of the two equal paths."""
 
     def __post_init__(self) -> None:
-        self._check_choices()
         self._check_counts()
         self._check_grid()
         self._check_rates()
         self._check_combinations()
-
-    def _check_choices(self) -> None:
-        words = {
-            "patches": (self.patches, Patches),
-            "positions": (self.positions, Positions),
-            "resample": (self.resample, Resample),
-            "rotary": (self.rotary, RotaryKind),
-            "norm": (self.norm, Norm),
-            "mlp": (self.mlp, MLPKind),
-            "activation": (self.activation, Activation),
-            "pool": (self.pool, Pool),
-            "head": (self.head, Head),
-            "attention": (self.attention, AttentionChoice),
-            "init": (self.init, Init),
-        }
-        for name, (word, known) in words.items():
-            if word not in get_args(known):
-                raise UsageError(f"{name} must be one of {', '.join(get_args(known))}. Got {word!r}.")
 
     def _check_counts(self) -> None:
         counts = {

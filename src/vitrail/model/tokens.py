@@ -36,6 +36,11 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], Grid]:
+        if not (hasattr(images, "is_floating_point") and images.is_floating_point()):
+            raise UsageError(
+                "The model reads a tensor of normalised images, float [B, C, H, W]; model.preprocess(images) makes one "
+                f"of files, arrays and Pillow images. Got {getattr(images, 'dtype', type(images).__name__)}."
+            )
         if images.shape[1] != self.channels:
             raise UsageError(
                 f"The model reads {self.channels} channels. Got {images.shape[1]}: images are [B, C, H, W]."

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..argument_types import check_calls
 from ..config import BELOW_MAX_NUMBER, MAX_NUMBER
 from ..errors import UsageError
 from .attention import Attention, TokenPositions, attention_weights
@@ -38,6 +39,7 @@ class ViT(nn.Module):
             number of channels.
     """
 
+    @check_calls
     def __init__(self, config: ViTConfig, seed: int = 0):
         super().__init__()
         if not abs(seed) < MAX_NUMBER:
@@ -99,6 +101,8 @@ class ViT(nn.Module):
         Raises:
             UsageError: a name, head or row that the model does not have.
         """
+        if isinstance(keep, str):
+            raise UsageError(f"keep must be a list of names. Got {keep!r}. Write it as a list.")
         keep = tuple(keep)
         _check_selection(self, keep, heads, rows)
         x, places = self.embed(images, visible)

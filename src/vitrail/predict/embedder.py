@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, Int, Int64, Integer
 from torch import Tensor
 
+from ..argument_types import check_calls
 from ..caller_state import exact_float32, isolate
 from ..data.parallel import prepare_batches
 from ..data.preprocess import normalize, preprocess_image
@@ -42,6 +43,7 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @check_calls
     def nearest(self, count: int, among: Embeddings | None = None) -> Neighbours:
         """For each image the most similar ones of another set, or of the same set without itself.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +20,7 @@ from ..data.decoding import decoded_image as remarks
 from ..data.parallel import ImageName
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
+from ..version import __version__
 from .gate import TOKEN_MISSING, UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
 from .openapi import DECISION_PARAMETER, REQUEST_BODIES, render_api_docs
@@ -52,7 +52,7 @@ class RawRoute(APIRoute):
 def create_app(service: Service) -> ASGIApp:
     """The application with all routes of a service."""
     app = FastAPI(
-        title="Vitrail", version=version("vitrail"), docs_url=None, redoc_url=None, openapi_url=None,
+        title="Vitrail", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
         redirect_slashes=False, summary="A Vision Transformer that answers questions about pictures.",
     )  # fmt: skip
     app.add_exception_handler(HttpError, _handle_http_error)
@@ -146,7 +146,7 @@ def _add_protocol_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v2", tags=["Open Inference Protocol"])
     async def server() -> Response:
         """The server's name and version."""
-        return _json_response({"name": "vitrail", "version": version("vitrail"), "extensions": []})
+        return _json_response({"name": "vitrail", "version": __version__, "extensions": []})
 
     @app.get(path, tags=["Open Inference Protocol"])
     async def metadata() -> Response:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from ..predict.predictor import Predictor
 from ..runtime import set_thread_count
 from ..services.explanation import Explainer, explainer_from_predictor
 from ..services.prediction import apply_image_options, open_predictor
+from ..version import __version__
 from .batcher import PredictionBatch, concat_batches
 from .consequences import describe_decisions, load_validation_scores
 from .http_errors import HttpError
@@ -270,7 +270,7 @@ class ServedModel:
             "limits": {"bytes": limits.max_body_bytes, "pictures": limits.max_images, "pixels": spec.max_pixels},
             "precision": predictor.settings.precision,
             "token": needs_token,
-            "version": version("vitrail"),
+            "version": __version__,
             "licence": self.licence,
         }
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, UInt8
 
+from ..argument_types import check_calls
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.decoding.decode import decode_image, to_8_bits
@@ -358,6 +359,7 @@ class Explanation:
             notes.append("Colours end at the largest 1 % of the patches.")
         return (*notes, *self.remarks)
 
+    @check_calls
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
         """The model's input, the overlay, the map alone, a colour bar, and the caption.
 
@@ -396,8 +398,9 @@ class Explanation:
             "notes": list(self.notes),
         }
 
+    @check_calls
     def save(
-        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, extra: Mapping[str, Any] | None = None
+        self, folder: str | Path, stem: str, opacity: float = OVERLAY_OPACITY, extra: Mapping[str, Any] | None = None
     ) -> Path:
         """Write STEM.METHOD.png, .npz (values, artefacts, and pixels where the method knows them) and .json.
 

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..argument_types import check_calls
 from ..caller_state import isolate
 from ..checkpoints import bundle
 from ..checkpoints.identify import find_layout
@@ -64,6 +65,7 @@ class Model(ViT):
         notes: what was chosen, adapted or assumed while the file was read.
     """
 
+    @check_calls
     def __init__(
         self,
         config: ViTConfig,
@@ -328,20 +330,16 @@ def _find_vit(module: nn.Module) -> ViT:
 
 def _name_outputs(classes: Sequence[str], outputs: int) -> tuple[str, ...]:
     """Names of the outputs; numbers if there are none."""
-    if isinstance(classes, str):
-        raise UsageError(f"classes must list the names of the outputs. Got {classes!r}; write [{classes!r}].")
     names = tuple(classes) or tuple(map(str, range(outputs)))
-    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+    if not all(names) or len(set(names)) < len(names):
         raise UsageError(f"classes must be texts, each once. Got {list(names)[:10]}.")
     if len(names) != outputs:
         raise UsageError(f"classes must name each of the model's {outputs} outputs. Got {len(names)}.")
     return names
 
 
-def _make_decisions(thresholds: object, task: Task, names: tuple[str, ...]) -> Decisions:
+def _make_decisions(thresholds: Mapping[str, float], task: Task, names: tuple[str, ...]) -> Decisions:
     """Decisions by given thresholds."""
-    if not isinstance(thresholds, Mapping):
-        raise UsageError(f'thresholds must be given by name, such as {{"{names[0]}": 0.4}}. Got {thresholds!r}.')
     if unknown := [name for name in thresholds if name not in names]:
         raise UsageError(f"There is no output {unknown[0]!r} for a threshold. Known: {', '.join(names[:10])}.")
     if wrong := [f"{name} {value}" for name, value in thresholds.items() if not 0 <= value <= 1]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import sys
@@ -32,6 +31,7 @@ from ..predict.chunks import (
 from ..predict.folder_targets import add_folder_targets
 from ..predict.predictor import Predictor, hash_predictor
 from ..train.distributed.collectives import GroupInfo, group_from_env
+from ..version import __version__
 from . import progress
 from .prediction import apply_image_options, open_predictor
 
@@ -152,7 +152,7 @@ def open_chunk_folder(
         size=request.chunk_size,
         sets=request.sets,
         skip_bad=request.skip_bad,
-        version=importlib.metadata.version("vitrail"),
+        version=__version__,
     )
     return predictor, ChunkFolder(request.to.with_name(request.to.name + FOLDER_SUFFIX), job, request.pictures)
 

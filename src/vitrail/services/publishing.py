@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import tempfile
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from ..checkpoints import bundle, model_card
 from ..errors import UsageError
 from ..files import atomic, hub
 from ..files.checksums import MANIFEST, write_manifest
+from ..version import __version__
 from . import conversion
 from .open_model import ModelInfo, find_model, parse_choice
 
@@ -113,8 +113,7 @@ def publish_model(
         files = hub.list_files(folder)
         sent = hub.PushResult("", "", (), text)
         if not dry_run:
-            version = importlib.metadata.version("vitrail")
-            sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {version}")
+            sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {__version__}")
         if out is not None:
             atomic.copy_folder(folder, out)
     if not hub.has_licence(sent.card):

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from ..files import atomic, checksums, safetensors_file, strict_json
 from ..files.disk import resource_errors
 from ..files.safetensors_file import read_safetensors_header
 from ..runtime import cpu_name
+from ..version import __version__
 from .distributed.collectives import SINGLE_PROCESS, RankGroup
 from .guards import Guards
 from .loop import TrainState
@@ -87,7 +87,7 @@ def save_checkpoint(
 def describe_machine() -> dict[str, str | int]:
     """The facts beside the plan that bit-for-bit reproducibility depends on."""
     return {
-        "vitrail": version("vitrail"),
+        "vitrail": __version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,

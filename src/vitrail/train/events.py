@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..config.python_spelling import to_python
 from ..errors import UsageError
 from ..evaluate.task_metrics import TaskMetrics
 from ..files.atomic import write_json
@@ -142,6 +143,13 @@ def make_stoppable(events: Generator[Event, None, None]) -> Generator[Event, Non
                 events.close()
                 yield StopEvent(run, step, _switch=switch)
                 return
+
+
+def spell_notes(events: Generator[Event, None, None]) -> Generator[Event, None, None]:
+    """Pass the events of a training on, with notes that name arguments of Python instead of flags."""
+    with closing(events):
+        for event in events:
+            yield dataclasses.replace(event, text=to_python(event.text)) if isinstance(event, Note) else event
 
 
 # -- Cost of a run, predicted and actual: wall-clock seconds and peak memory

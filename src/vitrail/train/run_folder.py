@@ -24,6 +24,7 @@ from ..files import atomic
 from ..files.disk import flush, resource_errors
 from ..files.lock import Lock
 from ..runtime import cpu_name
+from ..version import __version__
 from .events import Event, FinishEvent, Note, ValidationEvent
 from .plan import Plan
 from .plan_reasons import complete_reasons, drop_default_reasons
@@ -249,7 +250,7 @@ def make_default_folder(source: str, model_name: str, now: datetime) -> Path:
 
 def describe_environment() -> dict[str, object]:
     """Versions and machine, for environment.json and the report."""
-    packages = ("vitrail", "torch", "numpy", "pillow", "safetensors", "scikit-learn")
+    packages = ("torch", "numpy", "pillow", "safetensors", "scikit-learn")
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -257,7 +258,7 @@ def describe_environment() -> dict[str, object]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
         "threads": torch.get_num_threads(),
-        "versions": {name: version(name) for name in packages},
+        "versions": {"vitrail": __version__} | {name: version(name) for name in packages},
         "command": " ".join(["vitrail", *sys.argv[1:]]),
     }
 
@@ -267,7 +268,7 @@ def describe_environment() -> dict[str, object]:
 
 def log_events(run: RunFolder, events: Generator[Event]) -> Generator[Event]:
     """Pass events on, and log their texts; steps are in metrics.jsonl."""
-    run.log(" ".join([f"vitrail {version('vitrail')}:", "vitrail", *sys.argv[1:]]))
+    run.log(" ".join([f"vitrail {__version__}:", "vitrail", *sys.argv[1:]]))
     with closing(events):
         try:
             for event in events:

@@ -221,7 +221,7 @@ def test_metrics_survive_json():
 
 def test_the_table_says_accuracy_first_and_has_a_line_per_class():
     given = drawn()
-    text = compute_classification_metrics(given, samples=5).table()
+    text = str(compute_classification_metrics(given, samples=5))
     assert text.startswith(f"accuracy          {100 * (given.indices == given.targets).mean():.2f} %  (95 % interval")
     assert "n = 300" in text.splitlines()[0]
     assert [line.split()[0] for line in text.splitlines()[-4:]] == ["a", "b", "c", "d"]

@@ -21,7 +21,6 @@ from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.files import safetensors_file
 from vitrail.predict.predictor import Predictor
 from vitrail.services import prediction
-from vitrail.services.model_api import _make_decisions
 from vitrail.spec import ImageSpec
 
 NAME = "vit_mu_patch8_16"
@@ -198,8 +197,8 @@ def test_thresholds_are_by_name(tmp_path, picture):
     }.values():
         with pytest.raises(UsageError, match=words):
             vitrail.save(drawn(), tmp_path / "wrong", CLASSES, thresholds=wrong)
-    with pytest.raises(UsageError, match=r"thresholds must be given by name, such as {\"cat\": 0\.4}\. Got 0\.5"):
-        _make_decisions(0.5, "multilabel", CLASSES)
+    with pytest.raises(UsageError, match=r"thresholds must be a dictionary of names and numbers\. Got 0\.5"):
+        vitrail.save(drawn(), tmp_path / "wrong", CLASSES, thresholds=0.5)
 
 
 def test_numbers_come_back_in_their_units(tmp_path, picture):
@@ -235,7 +234,7 @@ def test_what_weights_cannot_say_is_asked_for(tmp_path):
         vitrail.save(plain, tmp_path / "kept", config=NAME)
     with pytest.raises(UsageError, match=r"The task must be classification, multilabel or regression\. Got 'labels'"):
         vitrail.save(plain, tmp_path / "kept", spec=SPEC, task="labels")
-    with pytest.raises(UsageError, match=r"classes must list the names of the outputs\. Got 'abc'; write \['abc'\]"):
+    with pytest.raises(UsageError, match=r"classes must be a list of texts\. Got 'abc'\. Write it as a list\."):
         vitrail.save(plain, tmp_path / "kept", spec=SPEC, classes="abc")
     with pytest.raises(UsageError, match=r"classes must be texts, each once\. Got \['a', 'a', 'b'\]"):
         vitrail.save(plain, tmp_path / "kept", spec=SPEC, classes=["a", "a", "b"])

@@ -10,9 +10,10 @@ from PIL import Image
 import vitrail
 from quick_fits import QUICK, SETTINGS, digits
 from vitrail import config
+from vitrail.argument_types import union_members
 from vitrail.cli.arguments import flag_names, parse_command
 from vitrail.cli.main import COMMANDS, main
-from vitrail.config.schema import get_field_types, union_members
+from vitrail.config.schema import get_field_types
 from vitrail.errors import DivergedError, UsageError
 from vitrail.train.plan import Plan
 
