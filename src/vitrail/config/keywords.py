@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import VitrailError
-from .library_names import LIBRARY_NAMES, explain_library_name
+from .library_names import LIBRARY_NAMES, explain_library_name, suggest_name
 from .python_spelling import to_python
-from .schema import describe, suggest_name
+from .schema import describe
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")

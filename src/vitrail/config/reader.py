@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from ..errors import UsageError
+from .library_names import suggest_name
 from .schema import (
     describe,
     describe_type,
@@ -17,7 +18,6 @@ from .schema import (
     get_field_types,
     literal_values,
     nested_settings_class,
-    suggest_name,
     union_members,
     unknown_setting_message,
 )
