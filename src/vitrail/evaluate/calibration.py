@@ -19,7 +19,8 @@ from ..errors import DamagedFileError, UsageError
 from ..stats.intervals import Interval, wilson_interval
 
 MIN_IMAGES = 100
-"""Validation images that a temperature needs; for a label at least 10 of them with it and 10 without."""
+"""Validation images that a temperature needs, and held-out images that a calibration error needs; for the temperature
+of a label at least 10 of them with it and 10 without."""
 MIN_IMAGES_PER_SIDE = 10
 LOG_TEMPERATURE_PRIOR_STD = 0.5
 """Standard deviation of the normal prior on log(temperature), worth about ten images: with many images the data decide,
@@ -135,6 +136,14 @@ def debiased_calibration_error(
             gap = gap * float(erf(gap / std / np.sqrt(2))) - 2 * std * float(density)
         total += gap * len(group) / len(probabilities)
     return max(0.0, total)
+
+
+def measure_calibration_error(
+    probabilities: Float[np.ndarray, " n"], outcomes: Bool[np.ndarray, " n"], debiased: bool = True
+) -> float | None:
+    """Calibration error, debiased or plain; None with fewer than MIN_IMAGES images, of which any value is chance."""
+    measure = debiased_calibration_error if debiased else expected_calibration_error
+    return measure(probabilities, outcomes) if len(probabilities) >= MIN_IMAGES else None
 
 
 def expected_calibration_error(

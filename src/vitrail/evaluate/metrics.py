@@ -16,7 +16,7 @@ from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc
 from ..stats.intervals import Interval, bootstrap_intervals, wilson_interval
-from .calibration import debiased_calibration_error, expected_calibration_error
+from .calibration import MIN_IMAGES, measure_calibration_error
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
 
 Span = tuple[float, float]
@@ -86,9 +86,9 @@ class ClassificationMetrics:
     brier: float
     """Mean squared error of the probabilities, summed over classes; for two classes half of it."""
     brier_interval: Span
-    calibration_error: float
-    """Debiased calibration error of the confidence over 15 equal-count bins."""
-    plain_calibration_error: float
+    calibration_error: float | None = None
+    """Debiased calibration error of the confidence over 15 equal-count bins; None with fewer than 100 images."""
+    plain_calibration_error: float | None = None
     """ECE: the same over 15 equal-width bins, with the bias that chance adds."""
     confusion: tuple[tuple[int, ...], ...]
     """Confusion matrix, images [target][prediction]."""
@@ -144,6 +144,8 @@ class ClassificationMetrics:
         for name, (number, span) in numbers.items():
             interval = "" if span is None else f"  (95 % interval {span[0]:.4f} to {span[1]:.4f})"
             lines += [] if number is None else [f"{name:<17} {number:6.4f}{interval}"]
+        if self.calibration_error is None:
+            lines.append(f"{'calibration error':<17} unknown, which takes {MIN_IMAGES} pictures")
         doubt = self.describe_doubt()
         return "\n".join([*lines, *([doubt] if doubt else []), "", *self._per_class_lines()])
 
@@ -207,8 +209,8 @@ def compute_classification_metrics(
         top=top,
         **whole,
         **(auc_fields(auc.mean_roc_auc(defined)) if defined else {}),
-        calibration_error=debiased_calibration_error(confidences, hits),
-        plain_calibration_error=expected_calibration_error(confidences, hits),
+        calibration_error=measure_calibration_error(confidences, hits),
+        plain_calibration_error=measure_calibration_error(confidences, hits, debiased=False),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         per_class=_compute_per_class(predictions.classes, confusion, values, spans, aucs),
     )

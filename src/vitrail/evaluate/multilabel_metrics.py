@@ -16,7 +16,7 @@ from .. import config
 from ..stats import auc
 from ..stats.auc import RocAuc, roc_auc_with_influence
 from ..stats.intervals import Interval, bootstrap_intervals
-from .calibration import debiased_calibration_error
+from .calibration import measure_calibration_error
 from .metrics import auc_fields, metric_fields, no_targets_error, proportion_interval, require_finite
 from .predictions import LABEL_THRESHOLD, MultilabelPredictions
 
@@ -58,7 +58,7 @@ class PerLabelMetrics:
     """Fraction of the images without it that are predicted so."""
     specificity_interval: Span | None = None
     calibration_error: float | None = None
-    """Debiased calibration error over 15 equal-count bins."""
+    """Debiased calibration error over 15 equal-count bins; None with fewer than 100 images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +224,7 @@ def _compute_label_metrics(
         positives=label.positives,
         rare=label.is_rare,
         prevalence=label.positives / n if n else None,
-        calibration_error=debiased_calibration_error(label.scores, label.positive) if n else None,
+        calibration_error=measure_calibration_error(label.scores, label.positive),
         **fields,
     )
 

@@ -468,7 +468,9 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
                 "Predictions to join must share classes and split. "
                 f"Got {output_names(first)} of '{first.split}' and {output_names(part)} of '{part.split}'."
             )
-    columns: dict[str, Any] = {"targets": None, "abstain_reasons": ()}
+    columns: dict[str, Any] = {
+        "targets": None, "abstain_reasons": (), "is_unlike_known": all(part.is_unlike_known for part in parts),
+    }  # fmt: skip
     if any(part.targets is not None for part in parts):
         columns["targets"] = np.concatenate([_targets_or_unknown(part) for part in parts])
     if any(part.abstain_reasons for part in parts):

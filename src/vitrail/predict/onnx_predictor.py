@@ -134,7 +134,8 @@ def predictions_from_outputs(
     reasons = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
     abstained = reasons if any(reasons) else ()
     shared: dict[str, Any] = {
-        "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained
+        "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained,
+        "is_unlike_known": exported.DISTANCES in outputs,
     }  # fmt: skip
     if metadata.task == "regression":
         return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)

@@ -30,7 +30,8 @@ class ClassThumbnail(NamedTuple):
     target: str
     predicted: str
     confidence: float
-    path: str
+    name: str
+    """Its id."""
     small: bool
     """Drawn with sharp pixels."""
 
@@ -58,7 +59,7 @@ def classification_context(
                 target=predictions.classes[int(predictions.targets[row])],
                 predicted=predictions.classes[int(predictions.indices[row])],
                 confidence=float(predictions.confidences[row]),
-                path=predictions.paths[row] or predictions.ids[row],
+                name=predictions.ids[row],
                 small=image.small,
             )
         )
@@ -227,7 +228,8 @@ class CaptionedImage(NamedTuple):
     """A thumbnail with caption lines."""
 
     uri: str
-    path: str
+    name: str
+    """Its id."""
     small: bool
     """Drawn with sharp pixels."""
     lines: tuple[CaptionLine, ...]
@@ -244,4 +246,4 @@ def _caption_image(
     row: int,
     lines: tuple[CaptionLine, ...],
 ) -> CaptionedImage:
-    return CaptionedImage(image.uri, predictions.paths[row] or predictions.ids[row], image.small, lines)
+    return CaptionedImage(image.uri, predictions.ids[row], image.small, lines)

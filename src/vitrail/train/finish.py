@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -15,29 +15,27 @@ from .. import config
 from ..checkpoints import bundle
 from ..data.decoding.decode import to_8_bits
 from ..data.loader import ImageStore
-from ..data.source import Task
 from ..errors import DataError, DivergedError, NonFiniteError
-from ..evaluate import calibration, decisions, task_metrics
+from ..evaluate import decisions, task_metrics
 from ..evaluate.calibration import SCALING_KEY
-from ..evaluate.conformal import min_calibration_size
 from ..evaluate.decisions import Decisions
 from ..evaluate.inference import DEFAULT_SETTINGS
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
-from ..evaluate.ood import OOD_ALPHA, FeatureStats
+from ..evaluate.ood import FeatureStats
 from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison, read_comparison
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
-from ..formatting import format_count
+from ..formatting import MIN_TEST_IMAGES, format_count
 from ..model.vit import ViT, parameter_count
 from ..report import cards, image_selection, page, provenance, thumbnails
 from . import contamination, phases
 from . import held_out as held_out_module
 from .context import TrainContext
 from .dataset import Dataset
-from .events import Event, FinishEvent, Note
+from .events import Event, FinishEvent, Note, StageEvent
 from .finetune import features, linear_probe
 from .held_out import MapInput, build_predictions, compare_fast_precision, compute_outputs, fit_decisions
 from .loop import TrainState
@@ -100,9 +98,13 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
             f"follow with: vitrail train --resume {shlex.quote(str(run.path))}"
         ) from error
-    card = _model_card_section(plan, dataset, decided, evaluated, compared)
+    num_validation = len(outputs["val"].rows)
+    limits = decisions.describe_limits(dataset.source.task, [decided], num_validation)
+    copies = cards.list_copy_warnings(run.path, evaluated[-1].metrics.split) if evaluated else []
+    doubts = [*_describe_few_images(evaluated, plan), *limits]
+    card = _model_card_section(plan, dataset, decided, evaluated, compared, copies, doubts)
     write_bundle(context, train_state, decided, feature_stats, compared, card)
-    yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(outputs["val"].rows)))
+    yield from map(Note, limits)
     for split, table in predictions.items():
         write_predictions(run, table)
         if split not in [one.metrics.split for one in evaluated]:
@@ -115,26 +117,23 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
     last = evaluated[-1]
+    yield StageEvent("Drawing maps and writing the report")
     _write_report(
-        context, reasons, train_state, evaluated, outputs[last.predictions.split].images, totals, decided, compared
-    )
+        context, reasons, train_state, evaluated, outputs[last.predictions.split].images, totals, decided, compared,
+        (*copies, *doubts),
+    )  # fmt: skip
     if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
 
 
-def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_validation: int) -> list[str]:
-    """What too few validation images leave undecided; empty where there are enough."""
-    few = f"{format_count(num_validation, 'validation picture')} cannot"
-    notes: list[str] = []
-    uncalibrated = plan.decisions.calibrate and task != "regression" and not decisions.temperature
-    if uncalibrated and 0 < num_validation < calibration.MIN_IMAGES:
-        needed = f"which takes {calibration.MIN_IMAGES}"
-        notes.append(f"{few} calibrate probabilities, {needed}: treat them as a ranking, not as percentages.")
-    if decisions.unlike is None and 0 < num_validation < min_calibration_size(OOD_ALPHA):
-        needed = f"which takes {min_calibration_size(OOD_ALPHA)}"
-        notes.append(f"{few} tell which pictures are unlike the training, {needed}, so this is off.")
-    return notes
+def _describe_few_images(evaluated: Sequence[EvaluatedSplit], plan: Plan) -> list[str]:
+    """A sentence if the last evaluated split is so small that its metrics tell little."""
+    if not evaluated or evaluated[-1].metrics.n >= MIN_TEST_IMAGES:
+        return []
+    few = format_count(evaluated[-1].metrics.n, "held-out picture")
+    advice = "" if plan.data.folds else "; vitrail train --folds 5 holds out every picture once"
+    return [f"{few} tell little{advice}."]
 
 
 def _write_results(run: RunFolder, plan: Plan, metrics: Sequence[TaskMetrics]) -> Iterator[Note]:
@@ -229,11 +228,13 @@ def _write_report(
     totals: TrainingTotals,
     decisions: Decisions,
     compared: PrecisionComparison | None,
+    warnings: Sequence[str],
 ) -> None:
     """Write thumbnails, explanation maps, groups, report.json and report.html for the last evaluated split.
 
     Args:
         image_source: the images of that split.
+        warnings: what limits the metrics.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     held_out, rows = evaluated_splits[-1].predictions, dataset.splits[evaluated_splits[-1].predictions.split]
@@ -251,7 +252,8 @@ def _write_report(
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     metrics = [one.metrics for one in evaluated_splits]
-    provenance.write_facts(run.path, _report_facts(context, reasons, metrics, totals, decisions, compared))
+    facts = _report_facts(context, reasons, metrics, totals, decisions, compared)
+    provenance.write_facts(run.path, replace(facts, warnings=tuple(warnings)))
     page.build_report(run.path)
 
 
@@ -344,6 +346,8 @@ def _model_card_section(
     decisions: Decisions,
     evaluated_splits: Sequence[EvaluatedSplit],
     compared: PrecisionComparison | None,
+    copies: Sequence[str],
+    limits: Sequence[str],
 ) -> str:
     """The model card's section about the last evaluated split; empty where none was evaluated."""
     if not evaluated_splits:
@@ -351,5 +355,6 @@ def _model_card_section(
     predictions, metrics = evaluated_splits[-1]
     source = dataset.source
     return cards.performance_section(
-        metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint(), compared
-    )
+        metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint(), compared,
+        copies, limits,
+    )  # fmt: skip

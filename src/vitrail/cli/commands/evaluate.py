@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError, escape_unprintable
+from ...files.disk import check_writable
 from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json
@@ -85,6 +86,8 @@ class Evaluate(Command):
         from ...train import cross_validation
 
         self._check_flags()
+        if self.suspects:
+            check_writable(Path(self.suspects).expanduser())
         if self.unlike:
             return self._evaluate_ood()
         if not self.source and cross_validation.is_folds_folder(Path(self.model)):
@@ -109,17 +112,22 @@ class Evaluate(Command):
             return self._compare_models(predictor, labelled)
         if self.suspects:
             return self._find_label_errors(predictor, labelled)
-        _print_notes(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
+        if self.source:
+            labelled = evaluation.note_seen_images(Path(self.model), labelled)
+        _print_notes(labelled)
         if self.corruptions:
             return self._evaluate_corruptions(predictor, labelled)
         return self._evaluate_model(predictor, labelled)
 
     def _evaluate_model(self, predictor: Predictor, labelled: LabelledImages) -> int:
+        from ...evaluate.decisions import describe_limits
         from ...services import evaluation
 
         if self.by:
             evaluation.select_columns(labelled.source, self.by)  # raises before the model runs
         result = evaluation.evaluate_model(predictor, labelled, self.skip_bad, progress.track_batches)
+        limits = describe_limits(predictor.task, [member.decisions for member in predictor.members])
+        progress.print_notes(limits)
         findings: dict[str, SubgroupReport | ShortcutReport] = {}
         if self.by:
             findings["slices"] = evaluation.evaluate_subgroups(labelled, result.predictions, self.by)
@@ -127,16 +135,27 @@ class Evaluate(Command):
             findings["shortcuts"] = evaluation.measure_shortcuts(
                 predictor, labelled, result.predictions, self.skip_bad, progress.track_batches
             )
-        return self._print_evaluation(result, findings)
+        return self._print_evaluation(result, findings, (*labelled.notes, *limits))
 
     def _print_evaluation(
-        self, result: EvaluationResult, findings: Mapping[str, SubgroupReport | ShortcutReport]
+        self,
+        result: EvaluationResult,
+        findings: Mapping[str, SubgroupReport | ShortcutReport],
+        notes: Sequence[str] = (),
     ) -> int:
         metrics = result.metrics
         self._save_findings(findings)
         if self.json:
             extra = {name: one.to_json() for name, one in findings.items()}
-            print_json({"model": self.model, "source": result.source, "metrics": metrics.to_json(), **extra})
+            print_json(
+                {
+                    "model": self.model,
+                    "source": result.source,
+                    "metrics": metrics.to_json(),
+                    "notes": list(notes),
+                    **extra,
+                }
+            )
             return 0
         head = f"{self.model} on {result.source}, split {metrics.split}\n{metrics.table()}"
         print(escape_unprintable("\n\n".join([head, *(one.table() for one in findings.values())])))
