@@ -45,6 +45,8 @@ from .time_budget import StepPrices, TimeBudget
 
 PHASE_RECORDED_ROWS = 200
 MEASURED_STEPS = 12
+ENOUGH_SECONDS = 5.0
+"""Seconds of measured steps after which no more are made."""
 IMAGES_HASH_KEY = "prelude_pictures"
 PHASE_NAMES = ("pretrain", "teacher")
 """In their order in a run."""
@@ -267,10 +269,14 @@ def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.opti
 
 
 def measure_phase_step(phase: TrainingPhase) -> float:
-    """Mean seconds of a few real steps, after two that warm up. They change the phase's module."""
+    """Mean seconds of a few real steps, after two that warm up; three if they are slow. They change the module."""
     optimizers = optim.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
     steps = iterate_phase_steps(phase, optimizers)
-    times = [done.seconds for done, _ in zip(steps, range(2 + MEASURED_STEPS), strict=False)]
+    times: list[float] = []
+    for done in steps:
+        times.append(done.seconds)
+        if len(times) == 2 + MEASURED_STEPS or (len(times) >= 5 and sum(times[2:]) > ENOUGH_SECONDS):
+            break
     steps.close()
     counted = times[2:] or times
     return sum(counted) / len(counted)
