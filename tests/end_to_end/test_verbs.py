@@ -46,7 +46,7 @@ def test_the_default_run_folder_tells_date_source_and_model(vitrail, flowers, tm
 
 
 def test_a_dry_run_prints_a_plan_that_can_be_followed(vitrail, flowers, tmp_path):
-    dry = vitrail("train", flowers, *TINY, "--steps", 3, "--dry-run", "--out", tmp_path / "run")
+    dry = vitrail("train", flowers, *TINY, "--steps", 3, "--dry-run", "--full", "--out", tmp_path / "run")
     assert dry.code == 0 and not (tmp_path / "run").exists()
     assert "steps = 3" in dry.out and "# asked for" in dry.out
     assert f"\n# {flowers.name}: 2 classes, " in dry.out, "what is told before a training is a comment"
@@ -83,7 +83,7 @@ def test_a_dry_run_of_a_written_plan_says_what_it_would_take_and_makes_nothing(
     predicted = json.loads(answer.out)["predicted"]
     assert predicted["training"] > 0 and predicted["memory"] > 0
     assert "step " not in answer.err and list(tmp_path.iterdir()) == []
-    (tmp_path / "plan.toml").write_text(vitrail(*words).out)
+    (tmp_path / "plan.toml").write_text(vitrail(*words, "--full").out)
     again = vitrail("train", "--plan", tmp_path / "plan.toml", "--dry-run", "--json")
     assert json.loads(again.out)["plan"] == json.loads(answer.out)["plan"]
 
