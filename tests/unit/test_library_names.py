@@ -215,4 +215,5 @@ def test_values_are_suggested_by_their_meaning():
 
 def test_no_table_names_a_word_that_is_ours_already():
     assert not set(ARGUMENT_NAMES) & set(LIBRARY_NAMES)
-    assert all(word not in meant for word, meant in (ARGUMENT_NAMES | LIBRARY_VALUES).items())
+    assert all(word not in meant for word, meant in LIBRARY_VALUES.items())
+    assert all(meant != (word,) for word, meant in ARGUMENT_NAMES.items())
