@@ -643,7 +643,7 @@ def record_plans(work: Workshop, fashion: bool = True) -> JSON:
         del asked["fashion-mnist"]
     plans = {}
     for name, words in asked.items():
-        plans[name] = parse_plan(run_command("train", *words, "--device", "cpu", "--dry-run").out)
+        plans[name] = parse_plan(run_command("train", *words, "--device", "cpu", "--dry-run", "--full").out)
         if name == "digits by minutes":
             plans[name] = mask_throughput(plans[name])
     return plans

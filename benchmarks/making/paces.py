@@ -69,7 +69,7 @@ def plan_paces(rounds: Sequence[Mapping[str, Row]], baseline: str, plan: str, re
 
 def dry_run(words: Words, minutes: float) -> Row:
     """What a plan of so many minutes chooses, and the steps of each kind that it would make, by its first real ones."""
-    command = [VITRAIL, "train", *map(str, words), "--minutes", str(minutes), "--dry-run"]
+    command = [VITRAIL, "train", *map(str, words), "--minutes", str(minutes), "--dry-run", "--full"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     plan = tomllib.loads(said)
     before = {f"{section}.steps": int(plan.get(section, {}).get("steps", 0)) for section in FIRST}

@@ -154,14 +154,20 @@ def explain_unchanged_allocator() -> str:
     return "" if platform.libc_ver()[0] == "glibc" else "only glibc's allocator is known to need it"
 
 
-def busy_cpu_warning(runtime: Runtime) -> str:
-    """A warning if other programs keep all cores busy; else empty."""
+def busy_cpu_warning(runtime: Runtime, are_threads_measured: bool = False) -> str:
+    """A warning if other programs keep all cores busy; else empty.
+
+    Args:
+        are_threads_measured: whether the training chooses its threads by their pace.
+    """
     if runtime.threads < 2 or runtime.device != "cpu" or not hasattr(os, "getloadavg"):
         return ""
     load, cores = os.getloadavg()[0], _count_cores()
     if load < BUSY_LOAD_PER_CORE * cores:
         return ""
     busy = f"Other programs keep this machine busy (load {load:.0f} on {cores} cores)"
+    if are_threads_measured:
+        return f"{busy}: fewer steps fit into the minutes than without them. One thread is tried beside all."
     if has_short_spin():
         return f"{busy}: fewer steps fit into the minutes than without them."
     return (

@@ -58,7 +58,7 @@ def test_a_dry_run_tells_operations_and_what_several_devices_would_take(vitrail,
     threads = ("--compute.threads", 1, "--data.val_fraction", 0.2)
     answer = vitrail(*words, *threads, "--devices", 2)
     assert answer.code == 0, answer.err
-    assert "# Operations: " in answer.out and "# On 2 devices like this one: " in answer.out
+    assert "Operations: " in answer.out and "On 2 devices like this one: " in answer.out
     told = json.loads(vitrail(*words, *threads, "--devices", 2, "--json").out)
     assert told["run_flops"] > told["training_flops"] > told["forward_flops"] and told["on_devices"]["devices"] == 2
 

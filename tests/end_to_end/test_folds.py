@@ -209,7 +209,7 @@ def test_one_fold_alone_is_a_run_of_its_own(vitrail, flowers, tmp_path):
 @pytest.mark.wide
 def test_a_dry_run_of_all_folds_shows_the_plan_of_the_first_with_its_share_of_the_minutes(vitrail, flowers):
     for words, minutes in ((("--minutes", 0.4), 0.2), ((), 5.0)):
-        answer = vitrail("train", flowers, *TINY, "--folds", 2, *words, "--dry-run")
+        answer = vitrail("train", flowers, *TINY, "--folds", 2, *words, "--dry-run", "--full")
         assert answer.code == 0 and "# The plan of the first of 2 folds;" in answer.out
         assert f"\nminutes = {minutes} " in answer.out and "\nfolds = 2 " in answer.out and "\nfold = 0 " in answer.out
 

@@ -71,7 +71,8 @@ def test_settings_say_how_another_source_is_read(run_folder, beds):
 
 
 def test_what_the_command_line_notes_python_warns_of(vitrail, run_folder, flowers):
-    noted = vitrail("evaluate", run_folder, flowers).err
+    answer = vitrail("evaluate", run_folder, flowers)
+    noted = answer.out + answer.err  # the warning stands beside the table
     run = package.open(run_folder)
     for ask in (run.evaluate, run.shortcuts, run.corruptions):
         with pytest.warns(UserWarning, match="has learnt from 6 of these 10 pictures") as warned:

@@ -21,8 +21,8 @@ def test_the_public_names_are_these():
     estimators = ["ViTClassifier", "ViTMultiLabel", "ViTRegressor"]
     results = ["ClassificationPredictions", "MultilabelPredictions", "RegressionPredictions"]
     models = ["ImageSpec", "Model", "ViT", "ViTConfig", "create", "load", "save"]
-    events = ["FinishEvent", "Note", "PlanEvent", "RunFolderEvent", "StepProgress", "StopEvent", "TaskProgress"]
-    events += ["TrainingEvent", "ValidationEvent"]
+    events = ["FinishEvent", "Note", "PlanEvent", "RunFolderEvent", "StageEvent", "StepProgress", "StopEvent"]
+    events += ["TaskProgress", "TrainingEvent", "ValidationEvent"]
     runs = ["Run", "TuneResult", "fit", "open", "train", "tune"]
     assert set(vitrail.__all__) == {*results, *estimators, *models, *events, *runs, "__version__"}
     assert all(callable(getattr(vitrail, name)) for name in vitrail.__all__ if name != "__version__")

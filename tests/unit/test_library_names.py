@@ -10,10 +10,18 @@ import vitrail
 from vitrail import config
 from vitrail.api import fit
 from vitrail.cli.arguments import flag_names, parse_command
+from vitrail.cli.commands.evaluate import Evaluate
+from vitrail.cli.commands.export import Export
 from vitrail.cli.commands.inspect import Inspect
 from vitrail.cli.commands.predict import Predict
 from vitrail.cli.commands.train import Train
-from vitrail.config.library_names import LIBRARY_NAMES, explain_library_name
+from vitrail.config.library_names import (
+    ARGUMENT_NAMES,
+    LIBRARY_NAMES,
+    LIBRARY_VALUES,
+    explain_library_name,
+    suggest_name,
+)
 from vitrail.errors import UsageError
 from vitrail.estimators import ViTClassifier
 from vitrail.model.config import ViTConfig
@@ -138,3 +146,74 @@ def test_signatures_and_unknown_names_stay_as_they_are():
     assert list(inspect.signature(fit).parameters)[:2] == ["source", "model"]
     assert explain_library_name("qqqq", {"recipe.lr": "recipe.lr"}, in_plan=True) == ""
     assert explain_library_name("lr0", {"width": "width"}) == ""
+
+
+def refusal(command, *line):
+    with pytest.raises(UsageError) as caught:
+        parse_command(command, list(line))
+    return str(caught.value).removeprefix(f"There is no flag {line[-2]} here. ")
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--batch-size", "Did you mean --recipe.batch_size?"),
+        ("--pretrained", "It is called --weights here."),
+        ("--lr", "Did you mean --recipe.lr?"),
+        ("--gpu", "It is called --device here."),
+        ("--output-dir", "It is called --out here."),
+        ("--data", "It is called SOURCE here. It is given without a flag."),
+        ("--source", "It is SOURCE, which is given without a flag."),
+        ("--ckpt", "It is called --weights here."),
+        ("--cfg", "It is called --plan here."),
+        ("--arch", "It is called --model here."),
+        ("--batch-sise", "Did you mean --recipe.batch_size?"),
+        ("--patience", "Its flags: --val, --test"),
+    ],
+)
+def test_a_flag_of_train_is_suggested_by_its_meaning_and_not_by_its_letters(flag, said):
+    assert refusal(Train, "digits", flag, "3").startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "said"),
+    [
+        (Predict, "--out", "It is called --to here."),
+        (Predict, "--model", "It is MODEL, which is given without a flag."),
+        (Predict, "--checkpoint", "It is called MODEL here. It is given without a flag."),
+        (Predict, "--images", "It is called PATHS here. It is given without a flag."),
+        (Predict, "--half", "It is called --precision here"),
+        (Export, "--format", "It is called --to here."),
+        (Export, "--output", "It is called --to here."),
+        (Evaluate, "--dataset", "It is called SOURCE here. It is given without a flag."),
+    ],
+)
+def test_other_commands_too(command, flag, said):
+    assert refusal(command, "run", flag, "3").startswith(said)
+
+
+def test_python_suggests_arguments_by_their_meaning():
+    for word, ours in (("gpu", "device"), ("pretrained", "weights"), ("output_dir", "out"), ("dataset", "source")):
+        with pytest.raises(TypeError, match=rf"'{word}'\. It is called {ours} here\.$"):
+            fit("digits", **{word: 1})
+    with pytest.raises(TypeError, match=r"argument 'batch'\. It is called settings="):
+        fit("digits", batch=1)
+
+
+def test_a_word_of_an_argument_is_no_field_of_a_plan():
+    with pytest.raises(UsageError, match=r"no setting weights\. (?!It is called)"):
+        config.read(Plan, {"weights": "x"}, "plan.toml")
+
+
+def test_values_are_suggested_by_their_meaning():
+    assert suggest_name("cls", ["class", "mean"]) == " Did you mean class?"
+    assert suggest_name("GPU", ["cpu", "cuda"]) == " Did you mean cuda?"
+    assert suggest_name("hf", ["bundle", "transformers"]) == " Did you mean transformers?"
+    assert suggest_name("muons", ["adamw", "muon"]) == " Did you mean muon?"
+    assert suggest_name("gpu", ["group", "out"]) == suggest_name("batch_size", ["image_size"]) == ""
+
+
+def test_no_table_names_a_word_that_is_ours_already():
+    assert not set(ARGUMENT_NAMES) & set(LIBRARY_NAMES)
+    assert all(word not in meant for word, meant in LIBRARY_VALUES.items())
+    assert all(meant != (word,) for word, meant in ARGUMENT_NAMES.items())

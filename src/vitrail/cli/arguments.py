@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import shutil
 import textwrap
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .. import config
 from ..argument_types import union_members
-from ..config.library_names import explain_library_name
+from ..config.library_names import explain_library_name, suggest_name
 from ..config.schema import describe_type, get_field_types, read_class_doc
 from ..errors import UsageError
 
@@ -120,14 +119,21 @@ def _split_words(command: type[Command], line: list[str]) -> _ParsedWords:
 
 
 def _unknown_flag_message(flag: str, flags: Mapping[str, str], command: type[Command]) -> str:
-    name, known = flag.lstrip("-").replace("-", "_"), [*flags, HELP_FLAGS[0]]
-    plan_flags = _plan_flags(command)
-    if hint := explain_library_name(name, {field: own for own, field in flags.items()} | plan_flags):
-        return f"There is no flag {flag} here.{hint}"
-    near = difflib.get_close_matches(flag, known, n=1)
-    near += [own for field, own in plan_flags.items() if field.rpartition(".")[2] == name]
-    hint = f"Did you mean {near[0]}?" if near else f"Its flags: {', '.join(known)}."
-    return f"There is no flag {flag} here. {hint}"
+    """What an unknown flag is called here: by another library's word, by its own name in a section, by its spelling."""
+    name, plan_flags = flag.lstrip("-").replace("-", "_"), _plan_flags(command)
+    words = {field: field.upper() for field in command.POSITIONAL}
+    own = {field: one for one, field in flags.items()}
+    lasts = {field.rpartition(".")[2]: one for field, one in reversed(plan_flags.items())} | own
+    everything = ", ".join([*flags, HELP_FLAGS[0]])
+    if name in words:
+        hint = f" It is {words[name]}, which is given without a flag."
+    elif name in lasts:
+        hint = f" Did you mean {lasts[name]}?"
+    elif hint := explain_library_name(name, plan_flags | own | words):
+        hint += " It is given without a flag." * any(f" {word} " in hint for word in words.values())
+    elif near := suggest_name(name, lasts).removeprefix(" Did you mean ").removesuffix("?"):
+        hint = f" Did you mean {lasts[near]}?"
+    return f"There is no flag {flag} here.{hint or f' Its flags: {everything}.'}"
 
 
 def _plan_flags(command: type[Command]) -> dict[str, str]:
@@ -195,7 +201,8 @@ def format_overview(commands: Mapping[str, type[Command]]) -> str:
     """All commands, one line each."""
     lines = ["Vitrail: the best plain Vision Transformer for your pictures.", "", "usage: vitrail VERB ...", ""]
     lines += [_format_row(verb, read_class_doc(command).partition("\n")[0], 12) for verb, command in commands.items()]
-    lines += ["", "vitrail VERB --help tells more of one. A first run: vitrail train digits --minutes 1"]
+    lines += ["", "vitrail VERB --help tells more of one, vitrail --version which Vitrail this is."]
+    lines.append("A first run: vitrail train digits --minutes 1")
     return "\n".join(lines)
 
 

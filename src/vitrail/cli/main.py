@@ -5,7 +5,6 @@ Nothing heavy is imported here: commands import what they need when they run (te
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import sys
@@ -16,8 +15,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from ..caller_state import replace_missing_streams
+from ..config.library_names import suggest_name
 from ..errors import MachineWarning, ResourceError, UsageError, VitrailError, escape_unprintable
 from ..runtime import is_out_of_memory
+from ..services.progress import announce_slow_import
 from ..version import __version__
 from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, parse_command
 from .commands.bench import Bench
@@ -53,6 +54,25 @@ COMMANDS: dict[str, type[Command]] = {
     "bench": Bench,
     "doctor": Doctor,
 }
+# fmt: off
+OTHER_VERBS = {
+    **dict.fromkeys(("fit", "finetune", "fine-tune", "learn", "pretrain", "resume"), "train"),
+    **dict.fromkeys(("eval", "test", "val", "validate", "score", "metrics", "compare"), "evaluate"),
+    **dict.fromkeys(("infer", "inference", "classify", "answer"), "predict"),
+    **dict.fromkeys(("features", "extract", "encode", "similar", "search"), "embed"),
+    **dict.fromkeys(("saliency", "gradcam", "heatmap", "attention", "visualize", "visualise"), "explain"),
+    **dict.fromkeys(("info", "summary", "describe", "show", "models", "list"), "inspect"),
+    **dict.fromkeys(("deploy", "onnx", "push", "publish", "upload"), "export"),
+    **dict.fromkeys(("api", "server", "demo"), "serve"),
+    **dict.fromkeys(("sweep", "hpo", "optimize", "optimise"), "tune"),
+    **dict.fromkeys(("data", "lint", "verify", "clean"), "check"),
+    **dict.fromkeys(("threshold", "thresholds", "calibrate"), "decide"),
+    **dict.fromkeys(("benchmark", "speed", "profile"), "bench"),
+    **dict.fromkeys(("env", "settings", "system", "diagnose"), "doctor"),
+}
+"""Verb of other programs -> ours of that meaning."""
+# fmt: on
+VERSION_FLAGS = ("--version", "-V")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,13 +138,15 @@ def _run_command(words: list[str]) -> int:
         print(format_overview(COMMANDS))
         return 0
     verb, *rest = words
-    if verb == "--version":
+    if verb == "help":
+        return _run_command([*rest[:1], HELP_FLAGS[0]])
+    if verb in (*VERSION_FLAGS, "version") or rest in ([flag] for flag in VERSION_FLAGS):
         print(f"vitrail {__version__}")
         return 0
     if verb not in COMMANDS:
-        near = difflib.get_close_matches(verb, COMMANDS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"The verbs are {', '.join(COMMANDS)}."
-        raise UsageError(f"There is no verb {verb!r}. {hint}")
+        meant = f" It is called {OTHER_VERBS[verb]} here." if verb in OTHER_VERBS else suggest_name(verb, COMMANDS)
+        everything = f" The verbs are {', '.join(COMMANDS)}."
+        raise UsageError(f"There is no verb {verb!r}.{meant or everything}")
     end = rest.index("--") if "--" in rest else len(rest)
     if any(word in HELP_FLAGS for word in rest[:end]):
         print(format_help_page(verb, COMMANDS[verb]))
@@ -135,7 +157,9 @@ def _run_command(words: list[str]) -> int:
         raise ResourceError(
             "The folder in which this command was started is gone. Change to one that exists."
         ) from error
-    return parse_command(COMMANDS[verb], rest).run()
+    command = parse_command(COMMANDS[verb], rest)
+    with announce_slow_import("torch", "Loading PyTorch"):
+        return command.run()
 
 
 # -- Errors as one sentence and an exit code.

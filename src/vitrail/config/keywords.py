@@ -11,9 +11,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from ..argument_types import check_calls
 from ..errors import VitrailError
-from .library_names import LIBRARY_NAMES, explain_library_name
+from .library_names import LIBRARY_NAMES, explain_library_name, suggest_name
 from .python_spelling import to_python
-from .schema import describe, suggest_name
+from .schema import describe
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -23,6 +24,11 @@ _WARMUP = OurName("recipe.warmup", "a fraction of the steps")
 _PRECISION = OurName("compute.precision", '"float32", "bfloat16" or "float16"')
 _SCHEDULE = OurName("recipe.lr_schedule", '"linear", "cosine" or "constant"')
 _FLIP = OurName("recipe.flip", "true or false")
+_WEIGHTS = OurName("finetune.weights", 'a file, a folder, hf:OWNER/NAME or "none"', "weights")
+_DEVICE = OurName("compute.device", '"cuda", "cuda:1", "cpu" or "mps"', "device")
+_FOLDS = OurName("data.folds", argument="folds")
+_MINUTES = OurName("minutes", "minutes, not hours")
+_TARGETS = OurName("data.targets", "columns of a manifest")
 _POOL = OurName("model.pool", '"class", "mean", "class+mean", "mean-all" or "attention"')
 _MLP_WIDTH = OurName("model.mlp_width", "a number of channels, such as 4 * width")
 _DROPOUT = OurName("model.dropout", "of the embeddings")
@@ -32,6 +38,7 @@ LIBRARY_NAMES: dict[str, OurName] = {
     # The model: timm, torchvision, transformers, vit-pytorch, DINOv2
     "img_size":                     OurName("model.image_size"),
     "imgsz":                        OurName("model.image_size"),
+    "resolution":                   OurName("model.image_size"),
     "input_size":                   OurName("model.image_size"),
     "patch_size":                   OurName("model.patch"),
     "in_chans":                     OurName("model.channels"),
@@ -71,6 +78,7 @@ LIBRARY_NAMES: dict[str, OurName] = {
     "weight_init":                  OurName("model.init"),
     "fc_norm":                      OurName("model.pooled_norm"),
     "drop_rate":                    _DROPOUT,
+    "dropout_rate":                 _DROPOUT,
     "pos_drop_rate":                OurName("model.dropout"),
     "emb_dropout":                  OurName("model.dropout"),
     "hidden_dropout_prob":          _DROPOUT,
@@ -84,10 +92,15 @@ LIBRARY_NAMES: dict[str, OurName] = {
     "max_epochs":                   _STEPS,
     "num_epochs":                   _STEPS,
     "num_train_epochs":             _STEPS,
+    "n_epochs":                     _STEPS,
     "max_steps":                    OurName("recipe.steps"),
     "max_iter":                     OurName("recipe.steps"),
-    "time":                         OurName("minutes", "minutes, not hours"),
+    "time":                         _MINUTES,
+    "time_limit":                   _MINUTES,
+    "max_time":                     _MINUTES,
+    "hours":                        _MINUTES,
     "batch":                        _BATCH,
+    "bs":                           _BATCH,
     "train_batch_size":             _BATCH,
     "per_device_train_batch_size":  _BATCH,
     "accumulate_grad_batches":      OurName("recipe.grad_accum_steps"),
@@ -117,14 +130,19 @@ LIBRARY_NAMES: dict[str, OurName] = {
     "class_weight":                 OurName("recipe.class_weights", '"none", "root" or "balanced"'),
     "pos_weight":                   OurName("recipe.max_pos_weight", "the largest weight of a positive"),
     "model_ema_decay":              OurName("recipe.ema_decay"),
+    "ema":                          OurName("recipe.ema_decay", "a decay, such as 0.999"),
     "patch_drop_rate":              OurName("recipe.patch_keep_rate", "the fraction that is kept, 1 - patch_drop_rate"),
     "eval_steps":                   OurName("recipe.evaluate_every", "a number of steps"),
     "val_check_interval":           OurName("recipe.evaluate_every", "a number of steps"),
     "save_steps":                   OurName("recipe.save_every", "a number of steps"),
     "save_period":                  OurName("recipe.save_every", "a number of steps"),
     "random_state":                 OurName("seed"),
+    "random_seed":                  OurName("seed"),
+    "manual_seed":                  OurName("seed"),
+    "logger":                       OurName("track.report_to"),
     # Augmentation: timm, ultralytics
     "aa":                           OurName("recipe.auto_augment", '"none", "rand", "trivial" or "three"'),
+    "augment":                      OurName("recipe.auto_augment", '"none", "rand", "trivial" or "three"'),
     "aug_repeats":                  OurName("recipe.repeated_augmentation"),
     "repeated_aug":                 OurName("recipe.repeated_augmentation", "a number of repeats"),
     "reprob":                       OurName("recipe.random_erasing"),
@@ -137,8 +155,10 @@ LIBRARY_NAMES: dict[str, OurName] = {
     "mixup_alpha":                  OurName("recipe.mixup"),
     "cutmix_alpha":                 OurName("recipe.cutmix"),
     # Weights, fine-tuning, masked autoencoding, distillation: timm, ultralytics, peft, MAE, DeiT
-    "pretrained":                   OurName("finetune.weights", 'a file, a folder, hf:OWNER/NAME or "none"'),
-    "checkpoint_path":              OurName("finetune.weights"),
+    "pretrained":                   _WEIGHTS,
+    "checkpoint_path":              _WEIGHTS,
+    "initial_checkpoint":           _WEIGHTS,
+    "model_name_or_path":           _WEIGHTS,
     "freeze":                       OurName("finetune.freeze_blocks", "a number of blocks, from the first"),
     "layer_lr_decay":               OurName("finetune.layer_decay"),
     "r":                            OurName("finetune.lora_rank"),
@@ -151,19 +171,73 @@ LIBRARY_NAMES: dict[str, OurName] = {
     "val_split_ratio":              OurName("data.val_fraction"),
     "test_size":                    OurName("data.test_fraction"),
     "test_split_ratio":             OurName("data.test_fraction"),
-    "n_splits":                     OurName("data.folds"),
-    "cv":                           OurName("data.folds"),
+    "n_splits":                     _FOLDS,
+    "cv":                           _FOLDS,
+    "n_folds":                      _FOLDS,
+    "k_folds":                      _FOLDS,
+    "kfold":                        _FOLDS,
+    "label_column":                 _TARGETS,
+    "target_column":                _TARGETS,
+    "label_col":                    _TARGETS,
+    "y_col":                        _TARGETS,
+    "image_column":                 OurName("data.path", "a column of a manifest"),
+    "x_col":                        OurName("data.path", "a column of a manifest"),
+    "groups":                       OurName("data.group", "a column of a manifest", "group"),
+    "group_column":                 OurName("data.group", "a column of a manifest", "group"),
     "crop_pct":                     OurName("image.crop_fraction"),
     "workers":                      OurName("compute.num_workers"),
     "dataloader_num_workers":       OurName("compute.num_workers"),
-    "accelerator":                  OurName("compute.device"),
+    "accelerator":                  _DEVICE,
+    "gpu":                          _DEVICE,
+    "gpus":                         _DEVICE,
+    "cuda":                         _DEVICE,
+    "cpu":                          _DEVICE,
+    "num_threads":                  OurName("compute.threads"),
     "amp":                          _PRECISION,
     "bf16":                         _PRECISION,
     "fp16":                         _PRECISION,
+    "half":                         _PRECISION,
+    "dtype":                        _PRECISION,
+    "mixed_precision":              _PRECISION,
     "torch_compile":                OurName("compute.compile"),
     "ddp_timeout":                  OurName("compute.timeout"),
 }
 # fmt: on
+
+
+# fmt: off
+ARGUMENT_NAMES: dict[str, tuple[str, ...]] = {
+    # What goes in: torchvision, timm, transformers, ultralytics
+    **dict.fromkeys(("data", "dataset", "data_dir", "data_path", "train_dir", "train_data", "root", "source", "input",
+                     "image", "images", "pictures", "folder", "files", "path", "paths"), ("source", "paths")),
+    **dict.fromkeys(("val_data", "val_dir", "validation_data", "valid"), ("val",)),
+    **dict.fromkeys(("test_data", "test_dir"), ("test",)),
+    **dict.fromkeys(("checkpoint", "ckpt", "model_path", "run"), ("weights", "model", "run_folder")),
+    "weights": ("model", "run_folder"),
+    **dict.fromkeys(("arch", "architecture", "model_name", "backbone"), ("model",)),
+    **dict.fromkeys(("resume_from_checkpoint", "resume_from", "ckpt_path"), ("resume",)),
+    **dict.fromkeys(("config", "cfg", "yaml"), ("plan",)),
+    "size": ("image_size",),
+    # What comes out
+    **dict.fromkeys(("output", "output_file", "output_path", "save_path", "save", "o", "out"), ("to", "out")),
+    **dict.fromkeys(("output_dir", "out_dir", "save_dir", "log_dir", "run_name", "name", "project"), ("out", "to")),
+    "to": ("out",),
+    "format": ("to",),
+}
+"""Word of other libraries -> our arguments of that meaning, of functions and commands; the first that exists."""
+LIBRARY_VALUES: dict[str, tuple[str, ...]] = {
+    "cls": ("class",), "token": ("class",), "avg": ("mean",), "gap": ("mean",),
+    "gpu": ("cuda",), "fp32": ("float32",), "fp16": ("float16",), "half": ("float16",), "bf16": ("bfloat16",),
+    "classify": ("classification",), "classes": ("classification",), "labels": ("multilabel",),
+    "number": ("regression",), "numbers": ("regression",), "randaugment": ("rand",), "trivialaugment": ("trivial",),
+    "swiglu": ("gated",), "hf": ("transformers",), "huggingface": ("transformers",), "torch": ("pt2",),
+    "torchscript": ("pt2",), "pt": ("pt2",), "npz": ("google-npz",),
+    "eval": ("test",), "valid": ("val",), "validation": ("val",), "training": ("train",),
+}
+"""Value of a setting in other libraries -> ours of that meaning."""
+# fmt: on
+MIN_SIMILARITY = 0.75
+"""Smallest similarity of a misspelt name and ours, in 0..1; below it words are alike by chance, as batch and image."""
 
 
 def explain_library_name(name: str, known: Mapping[str, str], in_plan: bool = False) -> str:
@@ -175,13 +249,19 @@ def explain_library_name(name: str, known: Mapping[str, str], in_plan: bool = Fa
         in_plan: name the plan's field even if it is not among the known names, which are those of one section.
     """
     section, _, word = name.rpartition(".")
-    if word not in LIBRARY_NAMES:
-        return ""
-    field, note, argument = LIBRARY_NAMES[word]
+    field, note, argument = LIBRARY_NAMES.get(word, OurName(""))
     last = field.rpartition(".")[2]
-    choices = (argument, f"{section}.{last}", last, field)
+    choices = (argument, f"{section}.{last}", last, field, *(() if in_plan else ARGUMENT_NAMES.get(word, ())))
     ours = next((known[choice] for choice in choices if choice in known), field if in_plan else "")
     if not ours:
         return ""
     has_note = note and argument not in known
     return f" It is called {ours} here ({note})." if has_note else f" It is called {ours} here."
+
+
+def suggest_name(word: str, known: Iterable[str]) -> str:
+    """ " Did you mean ...?" with the known word of that meaning, else of that spelling; or an empty string."""
+    names = list(known)
+    meant = [ours for ours in LIBRARY_VALUES.get(word.lower(), ()) if ours in names]
+    matches = meant or difflib.get_close_matches(word, names, n=1, cutoff=MIN_SIMILARITY)
+    return f" Did you mean {matches[0]}?" if matches else ""

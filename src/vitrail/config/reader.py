@@ -11,13 +11,13 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from ..argument_types import NO_MATCH, convert_plain, literal_values, union_members
 from ..errors import UsageError
+from .library_names import suggest_name
 from .schema import (
     describe,
     describe_type,
     describe_value,
     get_field_types,
     nested_settings_class,
-    suggest_name,
     unknown_setting_message,
 )
 from .writer import write

@@ -8,12 +8,12 @@ import difflib
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from ..argument_types import TYPE_WORDS, literal_values, union_members
-from .library_names import explain_library_name
+from .library_names import MIN_SIMILARITY, explain_library_name
 
 
 def get_field_types(cls: Any) -> dict[str, Any]:
@@ -56,12 +56,6 @@ def describe_value(value: Any) -> str:
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({TYPE_WORDS.get(type(value), type(value).__name__)})"
 
 
-def suggest_name(word: str, known: Iterable[str]) -> str:
-    """ " Did you mean ...?" with the most similar known word, or an empty string."""
-    matches = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {matches[0]}?" if matches else ""
-
-
 def unknown_setting_message(name: str, known: list[str], where: str, nested: Sequence[str] = ()) -> str:
     """The message for a dotted name that does not exist; its last part decides which known one is near.
 
@@ -70,7 +64,7 @@ def unknown_setting_message(name: str, known: list[str], where: str, nested: Seq
     """
     candidates = [*known, *nested]
     lasts = [other.rpartition(".")[2] for other in candidates]
-    near = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
+    near = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1, cutoff=MIN_SIMILARITY)
     alike = [other for other, last in zip(candidates, lasts, strict=True) if last in near]
     hint = f" Known here: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
     if alike:

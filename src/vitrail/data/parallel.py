@@ -6,6 +6,7 @@ GIL, so that threads use every core, and no image is copied between processes.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import deque
@@ -102,7 +103,10 @@ PreparedT = TypeVar("PreparedT")
 
 
 class ImageName(NamedTuple):
-    """The names of an image in a table of predictions; an array has no path, and its position as its id."""
+    """The names of an image in a table of predictions; an array has no path, and its position as its id.
+
+    The id is the file's name, or where two of the images have one name, the path below the folder of them all.
+    """
 
     path: str
     id: str
@@ -132,6 +136,7 @@ def prepare_batches(
         except DataError as problem:
             return problem
 
+    folder = find_id_folder(images)
     workers = Workers(NUM_READERS)
     ahead: deque[Callable[[], PreparedT | DataError]] = deque()
     todo = iter(images)
@@ -142,7 +147,7 @@ def prepare_batches(
             batch: list[PreparedT] = []
             skipped: list[tuple[str, str]] = []
             for i in range(start, min(start + batch_size, len(images))):
-                prepared, name = ahead.popleft()(), _image_name(images[i], i)
+                prepared, name = ahead.popleft()(), _image_name(images[i], i, folder)
                 if not isinstance(prepared, DataError):
                     names.append(name)
                     batch.append(prepared)
@@ -155,7 +160,29 @@ def prepare_batches(
         workers.close()
 
 
-def _image_name(image: ImageInput | bytes, position: int) -> ImageName:
+def _image_name(image: ImageInput | bytes, position: int, folder: str | None) -> ImageName:
     if isinstance(image, np.ndarray | bytes):
         return ImageName("", str(position))
-    return ImageName(str(image) if isinstance(image, Path) else image.name, image.name)
+    id = make_id(image, folder) if isinstance(image, Path) else image.name
+    return ImageName(str(image) if isinstance(image, Path) else image.name, id)
+
+
+def find_id_folder(images: Sequence[ImageInput | bytes]) -> str | None:
+    """The folder below which the paths of files are their ids; None where no two files have one name.
+
+    Only lists and tuples are looked through: any other sequence may read an image for each element.
+    """
+    paths = {image for image in images if isinstance(image, Path)} if isinstance(images, list | tuple) else set()
+    if len({path.name for path in paths}) == len(paths):
+        return None
+    try:
+        return os.path.commonpath([path.parent for path in paths])
+    except ValueError:  # absolute paths and relative ones
+        return ""
+
+
+def make_id(path: Path, folder: str | None) -> str:
+    """The id of a file, by the folder of `find_id_folder`."""
+    if folder is None:
+        return path.name
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

@@ -19,7 +19,8 @@ from ..errors import DamagedFileError, UsageError
 from ..stats.intervals import Interval, effective_count, proportion_interval
 
 MIN_IMAGES = 100
-"""Validation images that a temperature needs; for a label at least 10 of them with it and 10 without."""
+"""Validation images that a temperature needs, and held-out images that a calibration error needs; for the temperature
+of a label at least 10 of them with it and 10 without."""
 MIN_IMAGES_PER_SIDE = 10
 LOG_TEMPERATURE_PRIOR_STD = 0.5
 """Standard deviation of the normal prior on log(temperature), worth about ten images: with many images the data decide,

@@ -16,11 +16,12 @@ from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
 from . import conformal
-from .calibration import TargetScaling, fit_temperature
+from .calibration import MIN_IMAGES, TargetScaling, fit_temperature
 from .inference import sigmoid, softmax
-from .ood import fit_ood_threshold
+from .ood import OOD_ALPHA, fit_ood_threshold
 from .predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions, TaskPredictions
 from .prevalence import shift_probabilities
+from .tables import ABSTENTION_UNKNOWN
 from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
 
 DECISIONS_KEY = "decisions"
@@ -139,6 +140,7 @@ def predictions_from_outputs(
         "decision": by.version,
     }
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
+    shared["is_unlike_known"] = by.unlike is not None and distances is not None
     shared["abstain_reasons"] = by.abstain_reasons(
         probabilities if task == "classification" else None, distances, len(rows)
     )
@@ -309,9 +311,9 @@ def average_predictions(tables: Sequence[TaskPredictions], decisions: Decisions)
     Args:
         decisions: from `average_decisions`.
     """
-    first, *rest = tables
-    if not rest:
-        return first
+    if len(tables) == 1:
+        return tables[0]
+    first = replace(tables[0], is_unlike_known=all(one.is_unlike_known for one in tables))
     votes = [np.array([why == UNLIKE for why in one.abstain_column()], np.float64) for one in tables]
     unlike = np.asarray(np.mean(votes, axis=0) >= 0.5)
     if isinstance(first, RegressionPredictions):
@@ -338,6 +340,35 @@ def _merge_abstain_reasons(unlike: np.ndarray, unsure: np.ndarray) -> tuple[str,
     if not (unlike.any() or unsure.any()):
         return ()
     return tuple(np.where(unlike, UNLIKE, np.where(unsure, UNSURE, "")).tolist())
+
+
+# -- What a model was not fitted for
+
+
+def describe_limits(task: Task, decisions: Sequence[Decisions], num_validation: int | None = None) -> list[str]:
+    """What too few validation images leave undecided, in sentences; empty where everything was fitted.
+
+    Args:
+        decisions: of the models that answer together.
+        num_validation: validation images of the training, if they are known.
+    """
+    num_needed = conformal.min_calibration_size(OOD_ALPHA)
+    few = num_validation is not None and num_validation < MIN_IMAGES
+    limits = []
+    if (task == "classification" or (task == "multilabel" and few)) and any(not one.temperature for one in decisions):
+        why = _explain_missing_fit(num_validation, MIN_IMAGES)
+        limits.append(f"Probabilities are not calibrated{why}: treat them as a ranking, not as percentages.")
+    if any(one.unlike is None for one in decisions):
+        why = _explain_missing_fit(num_validation, num_needed)
+        limits.append(f"Which pictures are unlike the training is unknown{why}: abstain says {ABSTENTION_UNKNOWN}.")
+    return limits
+
+
+def _explain_missing_fit(num_validation: int | None, num_needed: int) -> str:
+    """How many validation images a fit takes and how many there were, after a comma; empty if there were enough."""
+    if num_validation is None:
+        return f", which takes {num_needed} validation pictures"
+    return f", which takes {num_needed} validation pictures and had {num_validation:,}" * (num_validation < num_needed)
 
 
 # -- Conformal sets and ranges

@@ -22,7 +22,7 @@ from ..stats.intervals import (
     mean_of_rates_interval,
     proportion_interval,
 )
-from .calibration import CalibrationSummary, expected_calibration_error, summarize_calibration
+from .calibration import MIN_IMAGES, CalibrationSummary, expected_calibration_error, summarize_calibration
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
 
 Span = tuple[float, float]
@@ -95,8 +95,8 @@ class ClassificationMetrics:
     brier: float
     """Mean squared error of the probabilities, summed over classes; for two classes half of it."""
     brier_interval: Span
-    calibration_error: float
-    """Debiased calibration error of the confidence over equal-count bins."""
+    calibration_error: float | None = None
+    """Debiased calibration error of the confidence over equal-count bins; None with fewer than 100 images."""
     calibration_error_interval: Span | None = None
     calibration_in_the_large: float | None = None
     """Accuracy of the most probable classes minus their mean confidence: below 0 is overconfident."""
@@ -104,8 +104,8 @@ class ClassificationMetrics:
     calibration_slope: float | None = None
     """Slope of being right on the log-odds of the confidence: below 1, high confidences are too high."""
     calibration_slope_interval: Span | None = None
-    plain_calibration_error: float
-    """ECE: the error over 15 equal-width bins, with the bias that chance adds."""
+    plain_calibration_error: float | None = None
+    """ECE: the error over 15 equal-width bins, with the bias that chance adds; None likewise."""
     confusion: tuple[tuple[int, ...], ...]
     """Confusion matrix, images [target][prediction]."""
     per_class: tuple[PerClassMetrics, ...]
@@ -184,6 +184,8 @@ class ClassificationMetrics:
         for name, (number, span) in numbers.items():
             interval = "" if span is None else f"  (95 % interval {span[0]:.4f} to {span[1]:.4f})"
             lines += [] if number is None else [f"{name:<17} {number:6.4f}{interval}"]
+        if self.calibration_error is None:
+            lines.append(f"{'calibration error':<17} unknown, which takes {MIN_IMAGES} pictures")
         remarks = [text for text in (self.describe_doubt(), self.describe_absent_classes()) if text]
         return "\n".join([*lines, *remarks, "", *self._per_class_lines()])
 
@@ -248,8 +250,8 @@ def compute_classification_metrics(
         **whole,
         majority=float(confusion.sum(1).max() / len(table)),
         **(auc_fields(auc.mean_roc_auc(defined, exclusive=len(defined) > 1)) if defined else {}),
-        **calibration_fields(summarize_calibration(confidences, hits, groups)),
-        plain_calibration_error=expected_calibration_error(confidences, hits),
+        **calibration_fields(summarize_calibration(confidences, hits, groups), len(table)),
+        plain_calibration_error=expected_calibration_error(confidences, hits) if len(table) >= MIN_IMAGES else None,
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         per_class=_compute_per_class(predictions.classes, confusion, values, spans, aucs),
     )
@@ -400,10 +402,15 @@ def describe_images(n: int, split: str, source: str = "") -> str:
     return f"{n:,} {kinds.get(split, 'held-out pictures')}{f' of {source}' if source else ''} ({split})"
 
 
-def calibration_fields(summary: CalibrationSummary) -> dict[str, Any]:
-    """The fields of a metrics class about calibration; unmeasured ones are left out."""
+def calibration_fields(summary: CalibrationSummary, n: int) -> dict[str, Any]:
+    """The fields of a metrics class about the calibration of n images; unmeasured ones are left out.
+
+    Of fewer than MIN_IMAGES any calibration error is chance, and a small one would read as proof.
+    """
     fields: dict[str, Any] = {}
     for name, (value, interval) in summary.named_figures().items():
+        if name == "calibration_error" and n < MIN_IMAGES:
+            continue
         fields |= {name: value, f"{name}_interval": interval}
     return fields
 

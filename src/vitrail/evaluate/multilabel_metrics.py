@@ -68,7 +68,7 @@ class PerLabelMetrics:
     """Fraction of the images without it that are predicted so."""
     specificity_interval: Span | None = None
     calibration_error: float | None = None
-    """Debiased calibration error over equal-count bins."""
+    """Debiased calibration error over equal-count bins; None with fewer than 100 images."""
     calibration_error_interval: Span | None = None
     calibration_in_the_large: float | None = None
     """Fraction of the known images that have it, minus their mean probability."""
@@ -250,7 +250,7 @@ def _compute_label_metrics(
         positives=label.positives,
         rare=label.is_rare,
         prevalence=label.positives / n if n else None,
-        **(calibration_fields(summarize_calibration(label.scores, label.positive, own)) if n else {}),
+        **(calibration_fields(summarize_calibration(label.scores, label.positive, own), n) if n else {}),
         **fields,
     )
 

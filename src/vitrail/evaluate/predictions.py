@@ -474,7 +474,9 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
                 "Predictions to join must be answered by one decision. "
                 f"Got those of {first.decision or 'the training'} and of {part.decision or 'the training'}."
             )
-    columns: dict[str, Any] = {"targets": None, "abstain_reasons": ()}
+    columns: dict[str, Any] = {
+        "targets": None, "abstain_reasons": (), "is_unlike_known": all(part.is_unlike_known for part in parts),
+    }  # fmt: skip
     if any(part.targets is not None for part in parts):
         columns["targets"] = np.concatenate([_targets_or_unknown(part) for part in parts])
     if any(part.abstain_reasons for part in parts):

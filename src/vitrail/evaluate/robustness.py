@@ -12,7 +12,7 @@ from jaxtyping import Int64, Integer, Shaped
 from torch import Tensor
 
 from .. import config
-from ..config.schema import suggest_name
+from ..config.library_names import suggest_name
 from ..data.preprocess import white_level
 from ..errors import UsageError
 from ..formatting import format_count

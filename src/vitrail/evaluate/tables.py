@@ -21,6 +21,7 @@ from ..data.csv_injection import escape_cell, format_csv_lines, unescape_cell
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..files import atomic
+from ..files.disk import check_writable
 
 if TYPE_CHECKING:
     import pandas
@@ -29,8 +30,9 @@ LEADING_COLUMNS = ("path", "id", "split")
 TRAILING_COLUMNS = ("abstain",)
 DECISION_COLUMN = "decision"
 """The column before them, if a kept decision has answered."""
-NOT_ABSTAINED = "no"
-"""Value of the column `abstain` for an image that is answered."""
+NOT_ABSTAINED, ABSTENTION_UNKNOWN = "no", "unknown"
+"""Values of the column `abstain` for an image that is answered: by a model that can tell images unlike its training
+images, and by one that cannot."""
 SHOWN_ROWS = 8
 """Rows that the text of a table shows."""
 ColumnKind = Literal["text", "number", "double", "names"] | tuple[str, ...]
@@ -85,6 +87,8 @@ class PredictionTable(ABC):
     """Reason of abstention for each image, "" for one that is answered; () where every image is answered."""
     decision: str = ""
     """Name of the kept decision that has answered; "" for that of the training."""
+    is_unlike_known: bool = True
+    """Whether the model can tell images unlike its training images; with too few validation images it cannot."""
 
     @property
     def abstained(self) -> np.ndarray:
@@ -196,8 +200,9 @@ class PredictionTable(ABC):
         return [DECISION_COLUMN] * bool(self.decision)
 
     def abstain_column(self) -> list[str]:
-        """The column `abstain`: the reason, or "no"."""
-        return [why or NOT_ABSTAINED for why in self.abstain_reasons] or [NOT_ABSTAINED] * len(self)
+        """The column `abstain`: the reason, "no", or "unknown"."""
+        answered = NOT_ABSTAINED if self.is_unlike_known else ABSTENTION_UNKNOWN
+        return [why or answered for why in self.abstain_reasons] or [answered] * len(self)
 
 
 @dataclass(frozen=True)
@@ -249,17 +254,20 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
         splits.append(unescape_cell(row[2]))
         rows.append((where, row[len(LEADING_COLUMNS) : end]))
         decisions.append("".join(row[end : -len(TRAILING_COLUMNS)]))
-        abstained.append("" if row[-1] in (NOT_ABSTAINED, "0") else row[-1])  # older versions wrote 0
+        abstained.append(row[-1])
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
     if len(set(decisions)) > 1:
         raise DataError(f"{path}: one file holds the answers of one decision. Got {', '.join(sorted(set(decisions)))}.")
+    answered = (NOT_ABSTAINED, ABSTENTION_UNKNOWN, "0")  # older versions wrote 0
+    reasons = tuple("" if cell in answered else cell for cell in abstained)
     shared = {
         "paths": tuple(paths),
         "ids": tuple(ids),
         "split": splits[0] if splits else "",
-        "abstain_reasons": tuple(abstained) if any(abstained) else (),
+        "abstain_reasons": reasons if any(reasons) else (),
         "decision": decisions[0] if decisions else "",
+        "is_unlike_known": ABSTENTION_UNKNOWN not in abstained,
     }
     return RawTable(shared, tuple(header[len(LEADING_COLUMNS) : end]), tuple(rows))
 
@@ -303,6 +311,43 @@ def check_table_extension(path: Path) -> None:
         )
     if ending == PARQUET_EXTENSION:
         require_pyarrow()
+
+
+def check_table_path(path: Path) -> str:
+    """Check before any work that a table can be written; a note where it replaces earlier predictions, else empty.
+
+    Raises:
+        UsageError: as `check_table_extension`, or another kind of file stands there, such as a manifest.
+        ResourceError: the folder cannot be written.
+    """
+    check_table_extension(path)
+    check_writable(path)
+    if not path.exists() or not path.stat().st_size:
+        return ""
+    if not _holds_predictions(path):
+        raise UsageError(
+            f"{path} is there already and holds no answers, so it is not overwritten. Choose another name or move it "
+            "away."
+        )
+    return f"{path} held earlier answers, which are replaced."
+
+
+def _holds_predictions(path: Path) -> bool:
+    """Whether a file begins as a table of predictions does."""
+    if path.suffix.lower() == PARQUET_EXTENSION:
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            names = pyarrow.parquet.read_schema(path).names
+        except (OSError, pyarrow.ArrowException):
+            return False
+        return tuple(names[: len(LEADING_COLUMNS)]) == LEADING_COLUMNS
+    with path.open("rb") as file:
+        first = file.readline(1000)
+    if path.suffix.lower() == CSV_EXTENSION:
+        return first.startswith(",".join(LEADING_COLUMNS).encode())
+    return first.startswith(json.dumps({LEADING_COLUMNS[0]: ""})[:-3].encode())
 
 
 def require_pyarrow() -> None:

@@ -19,7 +19,7 @@ from torch.export import Dim, ExportedProgram
 
 from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError
-from ..files.atomic import commit_draft, make_draft
+from ..files.atomic import check_new_path, commit_draft, make_draft
 from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.onnx_predictor import OnnxPredictor
@@ -242,8 +242,7 @@ def check_export_path(out: Path, file_format: ExportFormat) -> None:
     """
     if out.suffix != f".{file_format}":
         raise UsageError(f"{file_format} is one file, whose name must end in .{file_format}. Got {out}.")
-    if out.exists():
-        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+    check_new_path(out)
 
 
 # -- Graph capture by torch.export, and the file's metadata.

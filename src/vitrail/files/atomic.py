@@ -25,6 +25,7 @@ __all__ = [
     "TEMPORARY",
     "Lock",
     "append_line",
+    "check_new_path",
     "copy_folder",
     "remove_folder",
     "remove_leftovers",
@@ -39,6 +40,18 @@ __all__ = [
 
 TEMPORARY = ".tmp-"
 """Prefix of unfinished files and folders; leftovers of a crash may be deleted."""
+
+
+def check_new_path(path: Path) -> None:
+    """Check before any work that a file or folder can be made: nothing stands there, and its folder can be written.
+
+    Raises:
+        UsageError: the path exists; it is not overwritten.
+        ResourceError: as `disk.check_writable`.
+    """
+    if path.exists():
+        raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
+    disk.check_writable(path)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

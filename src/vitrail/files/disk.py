@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import signal
 import warnings
@@ -68,6 +69,24 @@ def resource_errors(path: Path) -> Iterator[None]:
         if reason is None or not _is_below(error.filename, path.parent):
             raise
         raise ResourceError(f"Cannot write {path}: {reason}{_describe_free_space(path)}.") from error
+
+
+def check_writable(path: Path) -> None:
+    """Check before any work that a file can be written at a path, by a temporary one in the nearest folder that exists.
+
+    Raises:
+        ResourceError: permission is missing, the disk is read-only, a file stands in the place of a folder.
+    """
+    nearest = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    trial = nearest / f".tmp-{secrets.token_hex(4)}"
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        trial.touch()
+        trial.unlink()
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())
+        raise ResourceError(f"Cannot write {path}: {reason}. Nothing was done yet.") from error
 
 
 _REASONS = {

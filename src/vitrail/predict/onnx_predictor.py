@@ -141,6 +141,7 @@ def predictions_from_outputs(
     shared: dict[str, Any] = {
         "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained,
         "decision": metadata.decision,
+        "is_unlike_known": exported.DISTANCES in outputs,
     }  # fmt: skip
     if metadata.task == "regression":
         return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)

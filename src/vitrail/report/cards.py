@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..evaluate.calibration import MIN_IMAGES
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..evaluate.metrics import ClassificationMetrics, PerClassMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics, PerLabelMetrics
@@ -37,6 +38,8 @@ def performance_section(
     counts: Sequence[SplitCount],
     fingerprint: str,
     compared: PrecisionComparison | None = None,
+    copies: Sequence[str] = (),
+    limits: Sequence[str] = (),
 ) -> str:
     """The performance section of a model card: metrics with intervals, abstention, and splits.
 
@@ -45,13 +48,17 @@ def performance_section(
         predictions: the table that they were computed from.
         counts: the splits of the source.
         compared: the fast number format beside float32.
+        copies: images that are copies of training images, see `list_copy_warnings`.
+        limits: what else limits the metrics, such as few images.
     """
-    what = SPLIT_DESCRIPTIONS.get(metrics.split, f"{metrics.split} pictures")
+    plain = f"{metrics.split} pictures"
+    what = plain if copies else SPLIT_DESCRIPTIONS.get(metrics.split, plain)
     grouped = "" if metrics.groups is None else f", in {metrics.groups:,} groups such as patients"
     fitted = "" if metrics.split == "test" else " Temperature and thresholds were fitted on them too."
     return "\n".join(
         [
             f"Measured on {metrics.n:,} {what} of {source}{grouped}; intervals are 95 %.{fitted}",
+            *(f"- **{text}**" for text in (*copies, *limits)),
             "",
             *_markdown_table(["Figure", "Value", "95 % interval"], overall_metric_lines(metrics)),
             "",
@@ -83,7 +90,7 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
             _number_line("AUROC", metrics.auroc, metrics.auroc_interval),
             _number_line("Log loss", metrics.log_loss, metrics.log_loss_interval),
             _number_line("Brier score", metrics.brier, metrics.brier_interval),
-            _percent_line("Calibration error", metrics.calibration_error, metrics.calibration_error_interval),
+            _calibration_line(metrics.calibration_error, metrics.calibration_error_interval),
             _percent_line(
                 "Accuracy less mean confidence",
                 metrics.calibration_in_the_large,
@@ -152,7 +159,7 @@ def _abstention_lines(predictions: TaskPredictions, decisions: Decisions) -> lis
     if decisions.sure:
         rules.append(f"pictures whose likeliest class has a probability below {decisions.sure:.6g} (`unsure`)")
     if not rules:
-        return ["Every picture is answered."]
+        return ["Every picture is answered. Which of them are unlike the training pictures is unknown."]
     counts = ", ".join(f"{predictions.abstain_reasons.count(why):,} `{why}`" for why in (UNLIKE, UNSURE))
     return [
         f"Left unanswered are {' and '.join(rules)}: of {len(predictions):,} pictures {counts}. The figures count all."
@@ -172,6 +179,12 @@ def _percent_line(name: str, value: float | None, interval: tuple[float, float] 
     return MetricLine(name, _format_percent(value), _format_bounds(interval, _format_percent))
 
 
+def _calibration_line(error: float | None, interval: tuple[float, float] | None) -> MetricLine:
+    if error is None:
+        return MetricLine("Calibration error", "unknown", f"takes {MIN_IMAGES} pictures")
+    return _percent_line("Calibration error", error, interval)
+
+
 def _number_line(name: str, value: float | None, interval: tuple[float, float] | None) -> MetricLine:
     return MetricLine(name, format_number(value), _format_bounds(interval, format_number))
 
@@ -187,6 +200,24 @@ def _format_percent(value: float | None) -> str:
 def format_number(value: float | None) -> str:
     """Four significant digits; a dash for None."""
     return "–" if value is None else f"{value:.4g}"
+
+
+def list_copy_warnings(folder: Path, split: str) -> list[str]:
+    """Sentences about images of a split that are copies of training images, with their names; by the data check.
+
+    Args:
+        folder: of the run, with its check.json; without one nothing is known.
+
+    Raises:
+        DamagedFileError: check.json is not JSON.
+    """
+    check = provenance.read_json_table(folder / "check.json") or {}
+    codes = {f"{how}-copies-in-train-and-{split}" for how in ("exact", "near")}
+    return [
+        f"{one['text']} ({_format_examples(one.get('groups', []), one.get('pictures', []))})"
+        for one in check.get("concerns", [])
+        if one["code"] in codes
+    ]
 
 
 # -- Data card

@@ -382,7 +382,7 @@ class IconArrayCounts(NamedTuple):
 def expected_counts(target: BinaryTarget) -> IconArrayCounts | None:
     """Expected counts for the fewest people of POPULATION_SIZES whose whole numbers say the same as the rates.
 
-    None where a rate is unknown. Of a hundred people of whom two have it, 10 % missed would be nobody.
+    None where a rate is unknown. Of a hundred people of whom two have it, 10 % missed would be 0.
     """
     if target.miss_rate is None or target.false_alarm_rate is None:
         return None

@@ -7,6 +7,7 @@ or `inspection.html.j2`, with the context from `audience`.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,7 +93,12 @@ def render_template(name: str, context: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=format_percent, rate=format_rate, about=format_count, duration=format_duration, count="{:,}".format
+        percent=format_percent,
+        rate=format_rate,
+        about=format_count,
+        duration=format_duration,
+        count="{:,}".format,
+        hidden=hide_folders,
     )
     return environment.get_template(name).render(context)
 
@@ -183,6 +189,19 @@ def _split_row(facts: ReportFacts, count: provenance.SplitCount, headline: TaskM
     value_text = "–" if value is None else f"{value:.3f}"
     interval_text = "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
     return SplitRow(count.split, count.n, count.origin, value_text, interval_text)
+
+
+_ABSOLUTE_PATH = re.compile(
+    r"""(?<=["'])/[^"'\n]*/([^"'\n/]+)(?=["'])|(?<![\w.:/~-])(?:/[^\s"'/:,;()<>]+)+/([^\s"'/:,;()<>]+)"""
+)
+
+
+def hide_folders(text: str) -> str:
+    """A text whose absolute paths are shortened to their last part: a page that is sent names no folder of a machine.
+
+    Web addresses and relative paths stay.
+    """
+    return _ABSOLUTE_PATH.sub(lambda found: f"\u2026/{found[1] or found[2]}", str(text))
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:

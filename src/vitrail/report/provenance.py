@@ -103,6 +103,8 @@ class ReportFacts:
     """A fast number format beside float32."""
     notes: tuple[str, ...] = ()
     """Remarks for the reader, such as skipped images."""
+    warnings: tuple[str, ...] = ()
+    """What limits the metrics, for the first screen: copies of training images, few images, missing calibration."""
 
     @property
     def held_out_split(self) -> str:

@@ -171,7 +171,8 @@ class SaliencyPair(NamedTuple):
 
     image: str
     overlay: str
-    path: str
+    name: str
+    """Id of the image."""
     small: bool
     """The image is drawn with sharp pixels."""
     lines: tuple[CaptionLine, ...]
@@ -245,7 +246,7 @@ def _make_pair(
     return SaliencyPair(
         image=thumbnail.uri,
         overlay=StoredThumbnail(mixed, thumbnail.aspect).uri,
-        path=predictions.paths[row] or predictions.ids[row],
+        name=predictions.ids[row],
         small=thumbnail.small,
         lines=(truth, CaptionLine(f"{about.method} for", name, f", {value}", is_wrong)),
         alt=f"map by {about.method} of {name}, {value}, strongest {peak}",

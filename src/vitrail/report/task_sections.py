@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..evaluate.calibration import MIN_IMAGES
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MIN_PER_SIDE, MultilabelMetrics
 from ..evaluate.predictions import (
@@ -29,7 +30,8 @@ class ClassThumbnail(NamedTuple):
     target: str
     predicted: str
     confidence: float
-    path: str
+    name: str
+    """Its id."""
     small: bool
     """Drawn with sharp pixels."""
 
@@ -57,11 +59,12 @@ def classification_context(
                 target=predictions.classes[int(predictions.targets[row])],
                 predicted=predictions.classes[int(predictions.indices[row])],
                 confidence=float(predictions.confidences[row]),
-                path=predictions.paths[row] or predictions.ids[row],
+                name=predictions.ids[row],
                 small=image.small,
             )
         )
     return {
+        "fewest": MIN_IMAGES,
         "matrix": _shaded_confusion_rows(metrics) if len(metrics.confusion) <= MAX_MATRIX_CLASSES else None,
         "confusions": find_largest_confusions(metrics, 8),
         "mistakes": [one for one in shown if one.target != one.predicted][: thumbnails.MAX_THUMBNAILS],
@@ -225,7 +228,8 @@ class CaptionedImage(NamedTuple):
     """A thumbnail with caption lines."""
 
     uri: str
-    path: str
+    name: str
+    """Its id."""
     small: bool
     """Drawn with sharp pixels."""
     lines: tuple[CaptionLine, ...]
@@ -242,4 +246,4 @@ def _caption_image(
     row: int,
     lines: tuple[CaptionLine, ...],
 ) -> CaptionedImage:
-    return CaptionedImage(image.uri, predictions.paths[row] or predictions.ids[row], image.small, lines)
+    return CaptionedImage(image.uri, predictions.ids[row], image.small, lines)

@@ -20,6 +20,7 @@ from ..data.decoding import decoded_image as remarks
 from ..data.parallel import ImageName
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
+from ..evaluate.tables import ABSTENTION_UNKNOWN
 from ..version import __version__
 from .gate import TOKEN_MISSING, UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
@@ -315,4 +316,6 @@ def _explain_abstention(row: Mapping[str, object], decisions: Decisions) -> list
         return [f"No class is likely enough: an answer needs a probability of at least {decisions.sure:.1%}."]
     if row.get("abstain") == UNLIKE:
         return ["This picture is unlike those that the model was trained on, so its answer is not to be relied on."]
+    if row.get("abstain") == ABSTENTION_UNKNOWN:
+        return ["Whether this picture is like those that the model was trained on is not known."]
     return []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float64
@@ -24,7 +24,7 @@ from ..evaluate.calibration import SCALING_KEY, TargetScaling, read_scaling
 from ..evaluate.decisions import DECISIONS_KEY, read_decisions
 from ..evaluate.tta import TtaViews
 from ..files import hub
-from ..files.atomic import commit_draft, make_draft
+from ..files.atomic import check_new_path, commit_draft, make_draft
 from ..model.vit import ViT
 from .open_model import NO_OPTIONS, ModelInfo, find_model, parse_choice
 
@@ -105,6 +105,33 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
     )
 
 
+FILE_FORMATS = {".onnx": "onnx", ".pt2": "pt2", ".npz": "google-npz", ".pth": "torchvision"}
+"""Format of a file by its ending."""
+
+
+class NamedFormat(NamedTuple):
+    """The format that --to names, and the file or folder of --out."""
+
+    to: str
+    out: Path | None
+    note: str = ""
+    """What was taken for what, if --to was given a file."""
+
+
+def name_format(to: str, out: Path | None, known: Sequence[str]) -> NamedFormat:
+    """Take a file that stands in the place of a format, such as --to flowers.onnx, for the output and its format.
+
+    Raises:
+        UsageError: a path whose ending is that of no known format, or beside another output.
+    """
+    if to in known or not ("/" in to or "." in to or Path(to).exists()) or ":" in to:
+        return NamedFormat(to, out)
+    meant = FILE_FORMATS.get(Path(to).suffix.lower(), "")
+    if meant not in known or out is not None:
+        raise UsageError(f"--to names the format ({', '.join(known)}), and --out the file or folder. Got --to {to}.")
+    return NamedFormat(meant, Path(to), f"--to names the format: taken for --to {meant} --out {to}")
+
+
 def parse_conversion_target(word: str) -> ConversionTarget:
     """Parse the name of a target.
 
@@ -139,8 +166,7 @@ def check_conversion_path(out: Path, to: ConversionTarget) -> None:
     """
     if to in TARGET_EXTENSIONS and out.suffix not in TARGET_EXTENSIONS[to]:
         raise UsageError(f"{to} is one file, whose name must end in {' or '.join(TARGET_EXTENSIONS[to])}. Got {out}.")
-    if out.exists():
-        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+    check_new_path(out)
 
 
 def max_output_difference(first: ViT, second: ViT) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import DataError, UsageError
 from ..evaluate.tables import require_pyarrow, to_valid_utf8
 from ..files import atomic
+from ..files.disk import check_writable
 from ..files.npy import open_npy_writer
 from ..files.suggest import suggest_path
 from ..predict.embedder import NO_IMAGES_MESSAGE, Backbone, Embedder, Embeddings, FeatureKind, join_embeddings
@@ -179,7 +180,13 @@ def check_features_path(path: Path) -> None:
         )
     if path.suffix.lower() == PARQUET_EXTENSION:
         require_pyarrow()
+    check_writable(path)
     names_path = path.with_suffix(NAMES_EXTENSION)
+    if path.suffix.lower() == NPY_EXTENSION and path.exists() and not names_path.exists():
+        raise UsageError(
+            f"{path} is there already and was not written here: no {names_path.name} names its rows. It is not "
+            "overwritten; choose another name or move it away."
+        )
     if path.suffix.lower() == NPY_EXTENSION and names_path.exists() and not _is_names_table(names_path):
         raise UsageError(
             f"{names_path} is no table of features, and the rows of {path.name} would be named in a file of that name. "

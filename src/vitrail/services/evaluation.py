@@ -30,6 +30,7 @@ from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..predict.predictor import Predictor
+from ..report.cards import list_copy_warnings
 from ..train import cross_validation, dataset
 from ..train.cross_validation import ENSEMBLE_UNMEASURED, OUT_OF_FOLD
 from ..train.dataset import class_indices, open_dataset
@@ -217,7 +218,8 @@ def load_held_out(run: Path, split: str | None, source_object: object | None = N
     plan = folder.read_plan()
     dataset = open_dataset(plan.data, plan.seed, folder, source_object)
     chosen = split or next((name for name in ("test", "val") if len(dataset.splits[name])), "test")
-    labelled = replace(_select_split(dataset.source, dataset.splits, chosen), notes=dataset.notes)
+    copies = list_copy_warnings(run, chosen)
+    labelled = replace(_select_split(dataset.source, dataset.splits, chosen), notes=(*dataset.notes, *copies))
     learnt, fitted = (len(np.intersect1d(labelled.rows, dataset.splits[name])) for name in ("train", "val"))
     warning = _describe_seen_images(run, len(labelled.rows), learnt, 0 if split is None else fitted)
     return replace(labelled, warning=warning)

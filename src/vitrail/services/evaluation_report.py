@@ -11,6 +11,7 @@ from typing import Any
 from ..data.decoding.decode import to_8_bits
 from ..errors import UsageError
 from ..evaluate import task_metrics
+from ..evaluate.decisions import describe_limits
 from ..evaluate.inference import DEFAULT_SETTINGS
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
@@ -152,6 +153,7 @@ def _make_facts(
     """The facts of the model's own report, as far as there is one, with those of this evaluation."""
     origin = source or "held out by the run"
     metrics, run, precision = result.metrics, RunFolder(find_run(Path(model))), predictor.settings.precision
+    limits = describe_limits(predictor.task, [member.decisions for member in predictor.members])
     own: dict[str, Any] = {}
     if provenance.read_json_table(run.path / provenance.FACTS_FILE) is not None:
         own = dict(vars(provenance.read_facts(run.path)))
@@ -176,5 +178,6 @@ def _make_facts(
             "evaluated_precision": precision if precision == DEFAULT_SETTINGS.precision else "",
             "fast_precision": None,
             "notes": labelled.notes,
+            "warnings": (*[result.warning] * bool(result.warning), *limits),
         }
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import PredictorMember
 from ..randomness import derive
 from ..spec import ImageSpec
-from . import conversion
+from . import conversion, export_formats
 from .evaluation import LabelledImages, load_held_out
 from .open_model import ModelInfo, find_model, parse_choice
 from .prediction import open_predictor
@@ -103,7 +103,7 @@ def export_model(
 
     Args:
         model_name: a run folder, a bundle, a published classifier.
-        to: one of `EXPORT_TARGETS`.
+        to: one of `EXPORT_TARGETS`; or a file whose ending is that of one, which is then `out`.
         out: the file or folder to write; by default in the run's `exports/`, or beside another model.
         options: of onnx and pt2 files.
         trained_on: the object that the run was trained on, if it was one.
@@ -114,6 +114,14 @@ def export_model(
         DamagedFileError: the written model's predictions differ; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
+    to, out, taken = conversion.name_format(to, out, EXPORT_TARGETS)
+    exported = _export_as(model_name, to, out, options, trained_on)
+    return replace(exported, notes=(taken, *exported.notes)) if taken else exported
+
+
+def _export_as(
+    model_name: str, to: str, out: Path | None, options: ExportOptions, trained_on: object | None
+) -> ExportResult:
     known = parse_choice(to, EXPORT_TARGETS, "A model can be exported as")
     is_run = (Path(model_name) / "plan.toml").is_file()
     if known == "onnx" or known == "pt2":
@@ -128,8 +136,14 @@ def export_model(
     default = conversion.default_conversion_path(model_name, known)
     if is_run:
         default = Path(model_name) / "exports" / conversion.add_extension(to, known)
+    path = out or default
+    conversion.check_conversion_path(path, known)
     model_info = find_model(model_name)
-    converted = conversion.convert_model(model_info, known, out or default)
+    try:
+        converted = conversion.convert_model(model_info, known, path)
+    except UsageError as error:
+        advice = export_formats.find_support(model_info, known).advise() if is_run else ""
+        raise UsageError(f"{error}{advice}") from error
     compared = f"compared on {converted.num_images} random pictures"
     compared += f": outputs differ by at most {converted.difference:.2g}"
     unlike_run = measure_losses(model_name, model_info, converted.model, known, trained_on)

@@ -16,6 +16,7 @@ from ..checkpoints.bundle import ResolvedModel, find_bundle, find_ensemble
 from ..checkpoints.layouts import Match
 from ..checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from ..checkpoints.validate import Audit
+from ..config.library_names import suggest_name
 from ..errors import UsageError
 from ..model.config import Pool, ViTConfig, describe_oversize
 from ..model.registry import config_from_name, example_names
@@ -267,4 +268,5 @@ def parse_choice(word: str, known: Sequence[ChoiceT], message: str) -> ChoiceT:
     for choice in known:
         if word == choice:
             return choice
-    raise UsageError(f"{message} {', '.join(known[:-1])} or {known[-1]}. Got {word!r}.")
+    hint = suggest_name(word, known)
+    raise UsageError(f"{message} {', '.join(known[:-1])} or {known[-1]}. Got {word!r}.{hint}")

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..data.parallel import make_id
 from ..data.source import Task
 from ..errors import UsageError, VitrailError, WorkerError
 from ..evaluate.decisions import add_prediction_sets, require_sets_support
@@ -54,6 +55,8 @@ class ChunkedPredictRequest:
     precision: str = "float32"
     changes: Mapping[str, str] | None = None
     """How files are opened."""
+    id_folder: str | None = None
+    """Folder below which the paths of files are their ids, see `find_id_folder`: parts are named as the whole is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +178,8 @@ def predict_chunk_batches(
 ) -> Iterator[TaskPredictions]:
     """Predictions for a chunk's images, in the same batches as without chunks."""
     for predicted in predictor.predict_batches(images, request.skip_bad):
-        batch = add_folder_targets(predicted, request.folders)
+        named = replace(predicted, ids=tuple(make_id(Path(path), request.id_folder) for path in predicted.paths))
+        batch = add_folder_targets(named, request.folders)
         yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
 
 

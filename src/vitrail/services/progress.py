@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ..errors import escape_unprintable
@@ -65,6 +66,31 @@ def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], i
             _write_progress(f"{done:,} of {total:,} pictures, {left} left", terminal)
     if terminal and shown:
         _write_progress("", terminal)
+
+
+@contextmanager
+def announce_slow_import(module: str, text: str) -> Iterator[None]:
+    """Print a line on standard error if a module that this block imports is not there after two seconds."""
+
+    def announce() -> None:
+        spec = getattr(sys.modules.get(module), "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            _write_stderr(f"{text}\n")
+
+    with start_timer(announce):
+        yield
+
+
+@contextmanager
+def start_timer(action: Callable[[], object]) -> Iterator[None]:
+    """Call a function in another thread if this block takes longer than two seconds."""
+    timer = threading.Timer(SECONDS_UNTIL_SHOWN, action)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def overwrite_progress_line(text: str) -> str:

@@ -94,8 +94,8 @@ def publish_model(
     """
     repository = hub.parse_push_target(to)
     chosen = parse_choice("native" if layout is None else layout, HUB_LAYOUTS, "--layout is")
-    if out is not None and out.exists():
-        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+    if out is not None:
+        atomic.check_new_path(out)
     model_info = find_model(model_name)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as parent:
         folder = Path(parent) / "model"

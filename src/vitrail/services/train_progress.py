@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -22,14 +22,16 @@ from ..train.events import (
     Note,
     PlanEvent,
     RunFolderEvent,
+    StageEvent,
     StepProgress,
     StopEvent,
     TaskProgress,
     ValidationEvent,
 )
 from ..train.plan import CNN_TEACHER, Plan
+from ..train.planning.throughput import THREADS_MEASURED
 from ..train.signals import FOLDS_FILE, TUNE_FILE, resume_instructions
-from .progress import SECONDS_BETWEEN_LINES
+from .progress import SECONDS_BETWEEN_LINES, start_timer
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -136,12 +138,10 @@ def follow_training(
 @contextmanager
 def open_display(stream: TextStream) -> Iterator[LineDisplay | BarDisplay]:
     """A bar if the stream is a terminal, else plain lines; only rank 0 shows anything."""
-    if not is_rank0():
-        yield LineDisplay(StringIO())
-        return
     safe_stream = FaultTolerantStream(stream)
-    if not safe_stream.isatty():
-        yield LineDisplay(safe_stream)
+    if not is_rank0() or not safe_stream.isatty():
+        with closing(LineDisplay(safe_stream if is_rank0() else StringIO())) as lines:
+            yield lines
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -163,17 +163,31 @@ class LineDisplay:
     def __init__(self, stream: TextStream):
         self.stream = stream
         self.last_time = time.monotonic()
+        self.stage = ExitStack()
+        """The timer of the stage that goes on."""
+
+    def close(self) -> None:
+        """End the stage that goes on."""
+        self.stage.close()
 
     def show(self, event: Event) -> None:
-        """Write an event as a line; of the steps one every five seconds and the last."""
+        """Write an event as a line; of steps one every five seconds and the last, of stages those that last longer."""
+        self.close()
+        if isinstance(event, StageEvent):
+            text = escape_unprintable(event.text)
+            self.stage.enter_context(start_timer(lambda: self._write_line(f"{text} ...")))
+            return
         if isinstance(event, StepProgress | TaskProgress):
             is_last = isinstance(event, StepProgress) and event.step >= event.steps
             if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES and not is_last:
                 return
             self.last_time = time.monotonic()
         if text := format_event(event):
-            self.stream.write(f"{text}\n")
-            self.stream.flush()
+            self._write_line(text)
+
+    def _write_line(self, text: str) -> None:
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
 
 
 class BarDisplay:
@@ -200,6 +214,8 @@ class BarDisplay:
                 facts=facts,
                 left=left,
             )
+        elif isinstance(event, StageEvent):
+            self.bar.update(self.task, completed=0, total=None, visible=True, phase=event.text, facts="", left="")
         elif isinstance(event, TaskProgress):
             self.bar.update(
                 self.task,
@@ -211,6 +227,8 @@ class BarDisplay:
             )
         elif text := format_event(event):
             self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        if isinstance(event, PlanEvent | FinishEvent):
+            self.bar.update(self.task, visible=False)
 
 
 def format_event(event: Event) -> str:
@@ -270,6 +288,7 @@ def format_plan(plan_event: PlanEvent) -> list[str]:
         ("variety", _describe_augmentation(plan), "recipe.mixup"),
         ("answers", _describe_tta(plan), "recipe.tta_shift" if recipe.tta_shift else "recipe.tta_flip"),
         ("machine", machine, "compute.precision"),
+        ("threads", _describe_threads(plan_event), "compute.threads"),
     ]
     choices = [(name, value, plan_event.reasons.get(field, "")) for name, value, field in rows if value]
     if plan_event.cost is not None:
@@ -301,6 +320,12 @@ def format_expected_cost(plan_event: PlanEvent) -> list[str]:
     return [
         f"Expected on this machine: {format_duration(cost.seconds)} ({listed}), {format_bytes(cost.memory)} {where}."
     ]
+
+
+def _describe_threads(plan_event: PlanEvent) -> str:
+    """The number of CPU threads where it was measured; empty elsewhere."""
+    was_measured = plan_event.reasons.get("compute.threads", "").startswith(THREADS_MEASURED)
+    return f"{plan_event.plan.compute.threads:,}" if was_measured else ""
 
 
 def _describe_values(plan: Plan) -> str:

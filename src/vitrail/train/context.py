@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 
 from ..data.loader import ImageStore
@@ -20,6 +22,12 @@ class PlanContext:
     images: ImageStore
     """Those of the train split."""
     group: RankGroup = SINGLE_PROCESS
+    measure_until: float | None = None
+    """Value of `time.perf_counter` from which no more is measured before the first step than must be."""
+
+    def measuring_seconds(self) -> float:
+        """Seconds that are left for measurements, at least 0."""
+        return math.inf if self.measure_until is None else max(0.0, self.measure_until - time.perf_counter())
 
     def with_plan(self, plan: Plan) -> PlanContext:
         """The same images and processes under another plan."""

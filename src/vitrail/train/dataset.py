@@ -7,6 +7,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -316,6 +317,8 @@ def _count_images(splits: Splits) -> int:
 # -- Image checks before a training: excluded images, notes, and errors
 
 CHECK_TIME_FRACTION = 0.05  # of the time budget
+SECONDS_TO_NAME_ALL = 60.0
+"""Where a picture cannot be read there will be no training, and the check takes so long to name them all."""
 
 
 def check_and_filter(dataset: Dataset, plan: Plan, group: RankGroup) -> tuple[Dataset, DataCheckReport | None]:
@@ -343,16 +346,20 @@ def check_and_filter(dataset: Dataset, plan: Plan, group: RankGroup) -> tuple[Da
 def _check_images(dataset: Dataset, plan: Plan) -> DataCheckReport:
     """Check as many images as the time allows; with skip_bad all, because the training stops at an unreadable one."""
     seconds = CHECK_TIME_FRACTION * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
-    findings = check_dataset(
-        dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata
-    )
+    check = partial(check_dataset, dataset.source, dataset.splits, plan.image, plan.model.patch)
+    findings = check(seconds, strata=plan.data.strata)
+    if findings.bad_images and seconds is not None and findings.is_partial:
+        findings = check(max(seconds, SECONDS_TO_NAME_ALL), strata=plan.data.strata)
     if findings.bad_images and not plan.data.skip_bad:
         listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad_images[:20])
         more = f" and {len(findings.bad_images) - 20:,} more" if len(findings.bad_images) > 20 else ""
-        raise DataError(
-            f"{len(findings.bad_images):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
-            "Mend or remove them, or leave them out with --skip-bad."
-        )
+        count = f"{len(findings.bad_images):,} of {len(dataset.source):,} pictures cannot be read"
+        if findings.is_partial:
+            count = (
+                f"At least {count}, of the {findings.checked_count:,} that the check had time for (vitrail check SOURCE"
+                " names all)"
+            )
+        raise DataError(f"{count}: {listed}{more}. Mend or remove them, or leave them out with --skip-bad.")
     if findings.blocking_reasons:
         raise DataError(" ".join(findings.blocking_reasons))
     return findings

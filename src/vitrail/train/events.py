@@ -52,6 +52,13 @@ class Note(TrainingEvent):
 
 
 @dataclass(frozen=True)
+class StageEvent(TrainingEvent):
+    """What the training does now, before its first step or after its last; displays show it if it takes a while."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class PlanEvent(TrainingEvent):
     """The plan is final: every setting, with the reasons of those that were chosen."""
 
@@ -125,7 +132,10 @@ class FinishEvent(TrainingEvent):
     seconds: float
 
 
-Event = Note | PlanEvent | RunFolderEvent | TaskProgress | StepProgress | ValidationEvent | StopEvent | FinishEvent
+Event = (
+    Note | StageEvent | PlanEvent | RunFolderEvent | TaskProgress | StepProgress | ValidationEvent | StopEvent
+    | FinishEvent
+)  # fmt: skip
 
 
 def make_stoppable(events: Generator[Event, None, None]) -> Generator[Event, None, None]:

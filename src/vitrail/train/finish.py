@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -15,16 +15,14 @@ from .. import config
 from ..checkpoints import bundle
 from ..data.decoding.decode import to_8_bits
 from ..data.loader import ImageStore
-from ..data.source import Task
 from ..errors import DataError, DivergedError, NonFiniteError
-from ..evaluate import calibration, decisions, task_metrics
+from ..evaluate import decisions, task_metrics
 from ..evaluate.calibration import SCALING_KEY
-from ..evaluate.conformal import min_calibration_size
 from ..evaluate.decisions import Decisions
 from ..evaluate.inference import DEFAULT_SETTINGS
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
-from ..evaluate.ood import OOD_ALPHA, FeatureStats
+from ..evaluate.ood import FeatureStats
 from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison, read_comparison
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import RegressionMetrics
@@ -32,14 +30,14 @@ from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..explain import methods
 from ..explain.faithfulness.map_choice import MAP_CHOICE_KEY, MapChoice, read_map_choice
 from ..files import atomic
-from ..formatting import format_count
+from ..formatting import MIN_TEST_IMAGES, format_count
 from ..model.vit import ViT, parameter_count
 from ..report import cards, image_selection, page, provenance, thumbnails
 from . import contamination, phases, seen_images
 from . import held_out as held_out_module
 from .context import TrainContext
 from .dataset import Dataset
-from .events import Event, FinishEvent, Note
+from .events import Event, FinishEvent, Note, StageEvent
 from .finetune import features, linear_probe
 from .held_out import MapInput, build_predictions, choose_map, compare_fast_precision, compute_outputs, fit_decisions
 from .loop import TrainState
@@ -105,50 +103,56 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             f"follow with: vitrail train --resume {shlex.quote(str(run.path))}"
         ) from error
     seen = seen_images.write_seen_images(run, dataset, totals.seconds)
-    copies, copy_notes = _find_held_out_copies(seen, dataset, list(predictions), totals.seconds)
-    card = "\n\n".join([_model_card_section(plan, dataset, decided, evaluated, compared), *copy_notes])
+    counts, copy_notes = _find_held_out_copies(seen, dataset, list(predictions), totals.seconds)
+    num_validation = len(outputs["val"].rows)
+    limits = decisions.describe_limits(dataset.source.task, [decided], num_validation)
+    last_split = evaluated[-1].metrics.split if evaluated else ""
+    copies = cards.list_copy_warnings(run.path, last_split)
+    copies = copies or [text for split, text in copy_notes.items() if split == last_split]
+    doubts = [*_describe_few_images(evaluated, plan), *limits]
+    card = _model_card_section(plan, dataset, decided, evaluated, compared, copies, doubts)
     write_bundle(context, train_state, decided, feature_stats, compared, card, choice)
-    yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(outputs["val"].rows)))
-    yield from map(Note, copy_notes)
+    yield from map(Note, limits)
+    yield from map(Note, copy_notes.values())
     for split, table in predictions.items():
         write_predictions(run, table)
         if split not in [one.metrics.split for one in evaluated]:
             yield Note(f"Nothing is known of the {split} pictures, so they get predictions and no metrics.")
     for one in evaluated:
         atomic.write_json(run.path / f"metrics-{one.metrics.split}.json", one.metrics.to_json())
-    yield from _write_results(run, plan, [one.metrics for one in evaluated], copies)
+    yield from _write_results(run, plan, [one.metrics for one in evaluated], counts)
     if not evaluated:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
     last = evaluated[-1]
+    yield StageEvent("Drawing maps and writing the report")
     images = outputs[last.predictions.split].images
-    _write_report(context, reasons, train_state, evaluated, images, totals, decided, compared, choice, copy_notes)
+    _write_report(
+        context, reasons, train_state, evaluated, images, totals, decided, compared, choice, (*copies, *doubts)
+    )
     if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
 
 
-def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_validation: int) -> list[str]:
-    """What too few validation images leave undecided; empty where there are enough."""
-    few = f"{format_count(num_validation, 'validation picture')} cannot"
-    notes: list[str] = []
-    uncalibrated = plan.decisions.calibrate and task != "regression" and not decisions.temperature
-    if uncalibrated and 0 < num_validation < calibration.MIN_IMAGES:
-        needed = f"which takes {calibration.MIN_IMAGES}"
-        notes.append(f"{few} calibrate probabilities, {needed}: treat them as a ranking, not as percentages.")
-    if decisions.unlike is None and 0 < num_validation < min_calibration_size(OOD_ALPHA):
-        needed = f"which takes {min_calibration_size(OOD_ALPHA)}"
-        notes.append(f"{few} tell which pictures are unlike the training, {needed}, so this is off.")
-    return notes
+def _describe_few_images(evaluated: Sequence[EvaluatedSplit], plan: Plan) -> list[str]:
+    """A sentence if the last evaluated split is so small that its metrics tell little."""
+    if not evaluated or evaluated[-1].metrics.n >= MIN_TEST_IMAGES:
+        return []
+    few = format_count(evaluated[-1].metrics.n, "held-out picture")
+    advice = "" if plan.data.folds else "; vitrail train --folds 5 holds out every picture once"
+    return [f"{few} tell little{advice}."]
 
 
 def _find_held_out_copies(
     seen: SeenImages, dataset: Dataset, splits: Sequence[str], seconds: float
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Number of copies of training images in each held-out split, and sentences about them."""
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Number of copies of training images in each held-out split, and a sentence for each split that has some."""
     found = {split: seen_images.describe_held_out_copies(seen, dataset, split, seconds) for split in splits}
-    return {split: count for split, (count, _) in found.items()}, tuple(text for _, text in found.values() if text)
+    return {split: count for split, (count, _) in found.items()}, {
+        split: text for split, (_, text) in found.items() if text
+    }
 
 
 def _write_results(
@@ -252,13 +256,13 @@ def _write_report(
     decisions: Decisions,
     compared: PrecisionComparison | None,
     choice: MapChoice,
-    notes: Sequence[str],
+    warnings: Sequence[str],
 ) -> None:
     """Write thumbnails, explanation maps, groups, report.json and report.html for the last evaluated split.
 
     Args:
         image_source: the images of that split.
-        notes: about the held-out images.
+        warnings: what limits the metrics.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     held_out, rows = evaluated_splits[-1].predictions, dataset.splits[evaluated_splits[-1].predictions.split]
@@ -276,7 +280,8 @@ def _write_report(
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     metrics = [one.metrics for one in evaluated_splits]
-    provenance.write_facts(run.path, _report_facts(context, reasons, metrics, totals, decisions, compared, notes))
+    facts = _report_facts(context, reasons, metrics, totals, decisions, compared)
+    provenance.write_facts(run.path, replace(facts, warnings=tuple(warnings)))
     page.build_report(run.path)
 
 
@@ -294,7 +299,6 @@ def _report_facts(
     totals: TrainingTotals,
     decisions: Decisions,
     compared: PrecisionComparison | None,
-    notes: Sequence[str],
 ) -> provenance.ReportFacts:
     run, plan, dataset = context.run, context.plan, context.dataset
     environment = {
@@ -324,7 +328,6 @@ def _report_facts(
         evaluated_precision=DEFAULT_SETTINGS.precision,
         fast_precision=compared,
         notes=(
-            *notes,
             *dataset.source.notes,
             *dataset.notes,
             *phases.describe_phases(plan),
@@ -371,6 +374,8 @@ def _model_card_section(
     decisions: Decisions,
     evaluated_splits: Sequence[EvaluatedSplit],
     compared: PrecisionComparison | None,
+    copies: Sequence[str],
+    limits: Sequence[str],
 ) -> str:
     """The model card's section about the last evaluated split; empty where none was evaluated."""
     if not evaluated_splits:
@@ -378,5 +383,6 @@ def _model_card_section(
     predictions, metrics = evaluated_splits[-1]
     source = dataset.source
     return cards.performance_section(
-        metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint(), compared
-    )
+        metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint(), compared,
+        copies, limits,
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from ..data.loader import ImageStore
 from ..errors import DataError
 from ..evaluate.device_check import choose_checked_runtime
 from ..files.atomic import write_json
+from ..files.disk import check_writable
 from ..files.lock import Lock
 from ..formatting import format_count
 from ..model.vit import ViT, create_model, parameter_count
@@ -36,7 +37,7 @@ from .distill.distillation import broadcast_teacher, build_teacher
 from .distributed import consistency, wait_for_rank0
 from .distributed.collectives import RankGroup, group_from_env, join_group
 from .distributed.data_parallel import choose_strategy
-from .events import Event, Note, PlanEvent, RunCost, RunFolderEvent
+from .events import Event, Note, PlanEvent, RunCost, RunFolderEvent, StageEvent
 from .finetune import features, finetune_planner, weights, wise_ft
 from .finish import finish_run
 from .guards import Guards
@@ -49,10 +50,14 @@ from .planning.finalize import NO_THROUGHPUT
 from .planning.fingerprint import fingerprint_dataset
 from .request import DatasetFingerprint, Reasons, TrainRequest
 from .resume import Extension, read_current_plan, relocate_data, reopen_run_as_json, restore_checkpoint
-from .run_folder import RunFolder, log_events, make_default_folder, track_run
+from .run_folder import DEFAULT_FOLDER, RunFolder, log_events, make_default_folder, track_run
 from .signals import ignore_save_signals, raise_on_signal, resume_instructions
 from .teacher_targets import DistillationTeacher
 from .trainer import run_trainer, train_worker_rank
+
+PREPARATION_SECONDS, PREPARATION_FRACTION = 10.0, 0.1
+"""What comes before the first step may take so many seconds and this fraction of the minutes; decoding takes what it
+takes."""
 
 
 def fit(
@@ -77,16 +82,20 @@ def fit(
     timer = RunTimer()
     read_track_settings(request.overrides).check()
     with _training_group(settings) as (compute, group):
-        _check_run_folder_free(out, group)
+        _check_run_folder_free(out, group, dry_run)
         request = resolve_request_data(request, source_object)
+        yield StageEvent(f"Opening {Path(request.data.source).name}")
         dataset = open_dataset(request.data, request.seed, None, source_object, custom_functions)
         yield from _describe_dataset(dataset)
-        if busy := runtime.busy_cpu_warning(compute):
+        if busy := runtime.busy_cpu_warning(compute, not (settings.threads or request.epochs or request.steps)):
             yield Note(busy)
+        yield StageEvent("Looking at some pictures")
         fingerprint = fingerprint_dataset(dataset, request.data, request.overrides, request.seed)
         draft, draft_reasons = yield from _draft_plan(fingerprint, request, dataset, compute, group)
         context, findings = yield from _check_and_load_images(draft, dataset, group, timer)
-        plan, reasons, cost = _finalize_plan(context, request, draft_reasons, timer, dry_run)
+        yield StageEvent("Measuring some steps, to plan as many as fit into the time")
+        context, why_threads = _choose_threads(context, settings)
+        plan, reasons, cost = _finalize_plan(context, request, draft_reasons | why_threads, timer, dry_run)
         yield PlanEvent(plan, reasons, cost)
         if not dry_run:
             run = _create_run_folder(out, plan, group)
@@ -116,16 +125,19 @@ def fit_plan(
     timer = RunTimer()
     plan.track.check()
     with _training_group(_runtime_settings(plan)) as (_, group):
-        _check_run_folder_free(out, group)
+        _check_run_folder_free(out, group, dry_run)
         if at := plan.recipe.extended_at:
             yield Note(f"The plan was extended after step {at:,}. Begun anew, its rate rises once and falls once.")
         plan = _resolve_written_plan(plan, changes or {})
+        yield StageEvent(f"Opening {Path(plan.data.source).name}")
         dataset = open_dataset(plan.data, plan.seed, None, source_object, custom_functions)
         _check_written_plan(plan, dataset, changes or {})
         yield from _describe_dataset(dataset)
         _check_ranks_agree(group, dataset, plan)
         context, findings = yield from _check_and_load_images(plan, dataset, group, timer)
         phases.check_extra_images(context)
+        if dry_run:
+            yield StageEvent("Measuring some steps")
         plan = dataclasses.replace(plan, minutes=0.0)  # its steps are written down; the check of the data was its own
         yield PlanEvent(plan, {}, _estimate_written_plan(context, timer) if dry_run else None)
         if not dry_run:
@@ -169,6 +181,7 @@ def resume_run(
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
         custom_functions.check(saved_plan)
+        yield StageEvent(f"Opening {Path(saved_plan.data.source).name}")
         # Opening may fail, so it comes before the run folder is changed.
         dataset = open_dataset(saved_plan.data, saved_plan.seed, run, source_object, custom_functions)
         consistency.check_same_inputs(group, dataset.source, dataset.splits, saved_plan)
@@ -177,6 +190,7 @@ def resume_run(
         for text in (*reopened["notes"], *dataset.notes):
             yield Note(text)
         yield PlanEvent(plan, reasons)
+        yield StageEvent(f"Decoding {format_count(len(dataset.splits['train']), 'picture')}")
         images = _load_training_images(dataset, plan)
         yield from _run_training(TrainContext(run=run, plan=plan, dataset=dataset, images=images, group=group), reasons)
 
@@ -202,9 +216,12 @@ def _runtime_settings(plan: Plan) -> runtime.RuntimeSettings:
     )  # fmt: skip
 
 
-def _check_run_folder_free(out: Path | None, group: RankGroup) -> None:
+def _check_run_folder_free(out: Path | None, group: RankGroup, dry_run: bool) -> None:
+    """Check before any work that the run folder can be made; in a dry run only one that was named."""
     if out is not None:
         group.run_on_rank0(lambda: RunFolder.check_free(out))
+    elif not dry_run:
+        group.run_on_rank0(lambda: check_writable(DEFAULT_FOLDER / "run"))
 
 
 def resolve_request_data(request: TrainRequest, source_object: object | None) -> TrainRequest:
@@ -288,11 +305,14 @@ def _check_and_load_images(
     plan: Plan, dataset: Dataset, group: RankGroup, timer: RunTimer
 ) -> Generator[Event, None, tuple[PlanContext, DataCheckReport | None]]:
     """Check the images, leave out unreadable ones where the plan allows it, and decode the training images."""
+    yield StageEvent(f"Checking {format_count(sum(map(len, dataset.splits.values())), 'picture')}")
     checked, findings = check_and_filter(dataset, plan, group)
     yield from report_findings(checked, findings)
+    yield StageEvent(f"Decoding {format_count(len(checked.splits['train']), 'picture')}")
     with timer.time_decoding():
         images = _load_training_images(checked, plan)
-    return PlanContext(plan=plan, dataset=checked, images=images, group=group), findings
+    until = timer.start + PREPARATION_SECONDS + PREPARATION_FRACTION * 60 * plan.minutes if plan.minutes else None
+    return PlanContext(plan=plan, dataset=checked, images=images, group=group, measure_until=until), findings
 
 
 def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
@@ -300,6 +320,18 @@ def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
     is_weighted = dataset.source.weights is not None
     dataset.custom_functions.try_out(plan, images, dataset.loss_targets("train"), is_weighted)
     return images
+
+
+def _choose_threads(context: PlanContext, settings: runtime.RuntimeSettings) -> tuple[PlanContext, Reasons]:
+    """The context with the number of threads whose steps are fastest, where minutes are given and threads are not."""
+    plan, cores = context.plan, runtime.count_usable_cores()
+    is_free = not settings.threads and plan.compute.threads == cores > 1  # else OMP_NUM_THREADS has chosen
+    if not (is_free and plan.minutes and plan.compute.device == "cpu" and context.group.world_size == 1):
+        return context, {}
+    if plan.finetune.from_checkpoint and plan.finetune.method == "probe":
+        return context, {}  # no steps
+    plan, reasons = throughput.choose_threads(context)
+    return context.with_plan(plan), reasons
 
 
 def _finalize_plan(

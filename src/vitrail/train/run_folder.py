@@ -21,7 +21,7 @@ from ..data.open import ARRAY_EXTENSIONS, SHARD_EXTENSION
 from ..data.source import MANIFEST_EXTENSIONS
 from ..errors import ResourceError, UsageError, VitrailError
 from ..files import atomic
-from ..files.disk import flush, resource_errors
+from ..files.disk import check_writable, flush, resource_errors
 from ..files.lock import Lock
 from ..runtime import cpu_name
 from ..version import __version__
@@ -99,11 +99,13 @@ class RunFolder:
 
         Raises:
             UsageError: the folder holds something already.
+            ResourceError: permission is missing, or the disk is read-only.
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())) and not cls._is_leftover(path):
             again = f"Continue it with --resume {shlex.quote(str(path))}, or choose"
             go_on = again if (path / "plan.toml").exists() else "Choose"
             raise UsageError(f"The run folder {path} exists already and is kept. {go_on} another with --out.")
+        check_writable(path / "plan.toml")
 
     @classmethod
     def open_existing(cls, path: Path) -> RunFolder:
@@ -224,6 +226,10 @@ def find_run(path: Path) -> Path:
     return next((folder for folder in folders if (folder / "plan.toml").is_file()), path)
 
 
+DEFAULT_FOLDER = Path("runs")
+"""Parent of run folders without a name."""
+
+
 def make_default_folder(source: str, model_name: str, now: datetime) -> Path:
     """Make the empty folder runs/<date>-<time>-<source>-<model>, or the same with -2, -3, ... if it exists.
 
@@ -234,7 +240,7 @@ def make_default_folder(source: str, model_name: str, now: datetime) -> Path:
     for ending in (*MANIFEST_EXTENSIONS, *ARRAY_EXTENSIONS, SHARD_EXTENSION):
         name = name.removesuffix(ending)
     name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "pictures"
-    base = path = Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
+    base = path = DEFAULT_FOLDER / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
     number = 1
     with resource_errors(base):
         base.parent.mkdir(parents=True, exist_ok=True)

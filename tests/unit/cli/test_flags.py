@@ -10,13 +10,13 @@ from vitrail.cli.main import COMMANDS
 FLAGS = {
     "train": """--val --test --model --weights --minutes --epochs --steps --image-size --channels --seed --device
                 --data-root --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out
-                --dry-run --devices --help-plan --json --debug""",
+                --dry-run --full --devices --help-plan --json --debug""",
     "tune": """--trials --val --test --model --weights --minutes --steps --image-size --channels --seed --device
                --data-root --skip-bad --task --group --exclude --resume --out --json --debug""",
-    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --split --data-root
-                   --skip-bad --device --precision --json --debug""",
-    "decide": """--rule --positive --at --abstain --alpha --prevalence --band --estimate --keep --by --use --json
-                 --debug""",
+    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --out --split
+                   --data-root --skip-bad --device --precision --json --debug""",
+    "decide": """--rule --positive --at --abstain --alpha --prevalence --band --estimate --keep --by --use --into
+                 --json --debug""",
     "predict": "--to --sets --engine --part-size --skip-bad --device --precision --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --precision --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
@@ -25,7 +25,7 @@ FLAGS = {
     "inspect": """--walk --figures --picture --token --cmap --cost --on --devices --batch --pictures --epochs
                   --number-format --optimizer --reached --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
-    "export": """--to --out --layout --private --dry-run --resize --precision --calibrate --force
+    "export": """--formats --to --out --layout --private --dry-run --resize --precision --calibrate --force
                  --json --debug""",
     "serve": """--host --port --name --token-file --proxy --max-bytes --max-pictures --batch --waiting --per-client
                 --deadline --slow --workers --threads --device --precision --log --json --debug""",

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import vitrail
-from vitrail.cli.main import COMMANDS, main
+from vitrail.cli.main import COMMANDS, OTHER_VERBS, main
 from vitrail.errors import MachineWarning
 
 
@@ -20,6 +20,27 @@ def test_nothing_typed_shows_every_verb(capsys):
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"vitrail {vitrail.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["-V"], ["version"], ["train", "--version"], ["predict", "-V"]])
+def test_the_version_is_said_wherever_it_is_asked_for(words, capsys):
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"vitrail {vitrail.__version__}\n"
+    main(["--help"])
+    assert "vitrail --version" in capsys.readouterr().out
+
+
+def test_help_is_a_word_too(capsys):
+    assert main(["help", "train"]) == 0 and capsys.readouterr().out.startswith("usage: vitrail train")
+    assert main(["help"]) == 0 and "usage: vitrail VERB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", OTHER_VERBS)
+def test_a_verb_of_other_programs_names_ours(verb, capsys):
+    assert verb not in COMMANDS and OTHER_VERBS[verb] in COMMANDS
+    assert main([verb, "x"]) == 2
+    said = f"vitrail: There is no verb {verb!r}. It is called {OTHER_VERBS[verb]} here.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_unknown_verb_names_the_nearest_one(capsys):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from vitrail import runtime
-from vitrail.data.parallel import MAX_QUEUED_PER_THREAD, NAME, Workers, map_in_order
+from vitrail.data.parallel import MAX_QUEUED_PER_THREAD, NAME, Workers, find_id_folder, make_id, map_in_order
 
 
 @pytest.fixture
@@ -98,3 +100,17 @@ def test_a_container_that_may_use_two_cores_gets_two_threads(monkeypatch):
     monkeypatch.setattr(runtime, "_count_cores", lambda: 64)
     monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: 2)
     assert Workers().threads == 2
+
+
+def test_ids_are_file_names_or_paths_below_the_common_folder_where_two_names_are_equal():
+    def ids(*names: str) -> list[str]:
+        paths = [Path(name) for name in names]
+        folder = find_id_folder(paths)
+        return [make_id(path, folder) for path in paths]
+
+    assert ids("a/1.png", "b/2.png") == ["1.png", "2.png"]
+    assert ids("a/1.png", "b/1.png", "b/2.png") == ["a/1.png", "b/1.png", "b/2.png"]
+    assert ids("/x/y/a/1.png", "/x/y/b/1.png") == ["a/1.png", "b/1.png"]
+    assert ids("/x/a/1.png", "b/1.png") == ["/x/a/1.png", "b/1.png"]
+    assert ids("a/1.png", "a/1.png") == ["1.png", "1.png"], "named twice"
+    assert find_id_folder([np.zeros((2, 2), np.uint8), b"x"]) is None

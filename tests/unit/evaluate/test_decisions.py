@@ -9,8 +9,8 @@ from scipy.special import softmax
 from vitrail import config
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate import decisions
-from vitrail.evaluate.decisions import Decisions, fit_decisions, predictions_from_outputs
-from vitrail.evaluate.predictions import read_predictions_csv
+from vitrail.evaluate.decisions import Decisions, describe_limits, fit_decisions, predictions_from_outputs
+from vitrail.evaluate.predictions import concat_predictions, read_predictions_csv
 from vitrail.evaluate.thresholds import DecisionSettings
 
 CLASSES = ("defect", "good")
@@ -180,3 +180,41 @@ def test_settings_that_fit_are_taken():
     DecisionSettings(positive="defect", threshold_rule="cost 20", ordered=True).check_task("classification", CLASSES)
     DecisionSettings(abstain_fraction=0.1).check_task("classification", ("a", "b", "c"))
     DecisionSettings(threshold_rule="youden").check_task("multilabel", ("a",))
+
+
+def test_unknown_is_not_no(tmp_path):
+    outputs, targets = answered(n=150)
+    few = fit_decisions("classification", DecisionSettings(), CLASSES, outputs[:19], targets[:19], np.ones(19))
+    assert few.unlike is None
+    table = table_of(few, outputs, targets, np.ones(150))
+    assert set(table.abstain_column()) == {"unknown"} and not table.abstained.any()
+    table.write_csv(tmp_path / "a.csv")
+    again = read_predictions_csv(tmp_path / "a.csv", "classification")
+    assert again.csv_bytes() == table.csv_bytes() and not again.abstained.any()
+    assert {row["abstain"] for row in again.records()} == {"unknown"} and next(iter(again)).abstain_reason == ""
+    known = table_of(Decisions(unlike=3.0), outputs, targets, np.ones(150))
+    assert set(known.abstain_column()) == {"no"}
+    assert set(concat_predictions([known, table]).abstain_column()) == {"unknown"}
+    assert set(decisions.average_predictions([known, table], Decisions()).abstain_column()) == {"unknown"}
+    assert set(table_of(Decisions(unlike=3.0), outputs).abstain_column()) == {"unknown"}, "no distance was computed"
+
+
+def test_a_model_that_cannot_tell_unlike_pictures_can_be_unsure():
+    outputs, _ = answered(n=150)
+    table = table_of(Decisions(sure=0.9), outputs)
+    assert set(table.abstain_column()) == {"unknown", "unsure"}
+
+
+def test_what_too_few_validation_pictures_leave_undecided_is_said_with_their_number():
+    assert describe_limits("classification", [Decisions(temperature=(1.0,), unlike=2.0)], 200) == []
+    uncalibrated, unlike = describe_limits("classification", [Decisions()], 19)
+    assert uncalibrated.startswith("Probabilities are not calibrated, which takes 100 validation pictures and had 19: ")
+    assert unlike.endswith("is unknown, which takes 99 validation pictures and had 19: abstain says unknown.")
+    assert describe_limits("regression", [Decisions()], 19) == [unlike]
+    assert len(describe_limits("multilabel", [Decisions()], 19)) == 2
+    assert describe_limits("multilabel", [Decisions(unlike=1.0)]) == [], "each label may have kept the temperature 1"
+    assert describe_limits("classification", [Decisions(unlike=1.0)], 500) == [
+        "Probabilities are not calibrated: treat them as a ranking, not as percentages."
+    ]
+    both = [Decisions(temperature=(1.0,), unlike=2.0), Decisions()]
+    assert len(describe_limits("classification", both)) == 2, "one of two models is enough"

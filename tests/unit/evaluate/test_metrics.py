@@ -13,6 +13,7 @@ from vitrail.errors import DataError
 from vitrail.evaluate.calibration import expected_calibration_error
 from vitrail.evaluate.metrics import ClassificationMetrics, compute_classification_metrics
 from vitrail.evaluate.predictions import ClassificationPredictions
+from vitrail.evaluate.task_metrics import iter_results
 from vitrail.stats.intervals import wilson_interval
 
 
@@ -198,6 +199,17 @@ def test_the_plain_calibration_error_is_the_one_counted_by_hand():
     assert expected_calibration_error(confidences, hits) == pytest.approx(2 / 5 * 0.05 + 3 / 5 * abs(1 / 3 - 0.65))
     assert expected_calibration_error(np.ones(4), np.ones(4, bool)) == 0
     assert expected_calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0
+
+
+def test_of_few_pictures_the_calibration_error_is_unknown_and_not_zero():
+    few, enough = (compute_classification_metrics(drawn(n), samples=10) for n in (19, 100))
+    assert few.calibration_error is few.plain_calibration_error is None
+    assert "calibration error unknown, which takes 100 pictures" in few.table()
+    assert not {"calibration_error", "plain_calibration_error"} & few.to_json().keys()
+    assert read(ClassificationMetrics, few.to_json(), "metrics") == few
+    assert enough.calibration_error is not None and enough.plain_calibration_error > 0
+    assert f"calibration error {enough.calibration_error:6.4f}" in enough.table()
+    assert [row.metric for row in iter_results(few)].count("calibration_error") == 0
 
 
 def test_pictures_without_a_target_are_left_out():

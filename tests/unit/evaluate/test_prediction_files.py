@@ -20,7 +20,7 @@ from vitrail.evaluate.predictions import (
     output_names,
     read_predictions_csv,
 )
-from vitrail.evaluate.tables import write_tables
+from vitrail.evaluate.tables import check_table_path, write_tables
 
 OUTPUTS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 NAMES = ("cat", "=sum(1)", "oiseau é")
@@ -163,3 +163,14 @@ def test_without_pyarrow_it_says_what_to_install_before_anything_is_written(tmp_
     with pytest.raises(UsageError, match=r"^Parquet files need pyarrow: pip install 'vitrail\[data\]'\.$"):
         write_tables(tmp_path / "a.parquet", [table("classification")])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_earlier_answers_are_replaced_with_a_word_and_other_files_never(ending, tmp_path):
+    path = tmp_path / f"answers{ending}"
+    assert check_table_path(path) == ""
+    table("classification").write(path)
+    assert check_table_path(path) == f"{path} held earlier answers, which are replaced."
+    path.write_text("path,finding\na.png,nodule\n")
+    with pytest.raises(UsageError, match=r"is there already and holds no answers, so it is not overwritten"):
+        check_table_path(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -15,7 +16,7 @@ from vitrail.errors import DamagedFileError
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.task_metrics import compute_metrics
 from vitrail.report import cards, page
-from vitrail.report.cards import performance_section
+from vitrail.report.cards import list_copy_warnings, performance_section
 from vitrail.report.provenance import SplitCount
 
 COUNTS = (SplitCount(split="train", n=80, origin="official"), SplitCount(split="test", n=40))
@@ -79,6 +80,35 @@ def test_the_model_card_has_the_figures_of_the_report_with_their_intervals():
     tables = re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE)
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1, table
+
+
+def test_the_model_card_names_copies_and_does_not_call_them_new():
+    test, _, decided = two_classes()
+    copies, limits = ["2 pictures of test are also in train (a.png = b.png)"], ["Probabilities are not calibrated."]
+    text = performance_section(compute_metrics(test), test, decided, "zoo", COUNTS, FINGERPRINT, None, copies, limits)
+    assert "not learnt from" not in text and "Measured on 1,000 test pictures of zoo; intervals" in text
+    assert f"- **{copies[0]}**\n- **{limits[0]}**\n\n| Figure |" in text
+    few = dataclasses.replace(compute_metrics(test), calibration_error=None)
+    text = performance_section(few, test, decided, "zoo", COUNTS, FINGERPRINT)
+    assert "| Calibration error | unknown | takes 100 pictures |" in text
+
+
+def test_copies_are_those_of_the_split_with_their_names(tmp_path):
+    def concern(code, text, groups):
+        return {"code": code, "text": text, "groups": groups, "pictures": []}
+
+    concerns = [
+        concern("exact-copies-in-train-and-test", "2 of test are also in train.", [["a", "b"], ["c", "d"]]),
+        concern("near-copies-in-train-and-test", "1 of test is nearly one of train.", [["e", "f"]]),
+        concern("exact-copies-in-train-and-val", "1 of val is also in train.", [["g", "h"]]),
+        concern("exact-copies-in-train", "1 of train is there twice.", [["i", "j"]]),
+    ]
+    (tmp_path / "check.json").write_text(json.dumps({"concerns": concerns}))
+    assert list_copy_warnings(tmp_path, "test") == [
+        "2 of test are also in train. (a = b, c = d)", "1 of test is nearly one of train. (e = f)",
+    ]  # fmt: skip
+    assert list_copy_warnings(tmp_path, "val") == ["1 of val is also in train. (g = h)"]
+    assert list_copy_warnings(tmp_path / "elsewhere", "test") == []
 
 
 def test_the_model_card_says_what_is_left_unanswered_and_speaks_of_labels_and_numbers():

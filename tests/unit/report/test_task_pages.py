@@ -77,7 +77,7 @@ def test_labels_that_nobody_can_rank_have_a_page_too_and_names_are_escaped(tmp_p
 def test_labels_that_are_not_known_are_called_so_below_a_picture(tmp_path):
     chances = [[0.9, 0.1], [0.1, 0.8], [0.2, 0.1]]
     built = stored(tmp_path, test_multilabel_predictions.table([[1, NAN], [0, NAN], [0, 0]], chances))
-    lines = re.findall(r"<figcaption>([^<]*<b.*?)</figcaption>", built)
+    lines = re.findall(r'<figcaption><span class="id">[^<]*</span><br>(.*?)</figcaption>', built)
     assert [" ".join(re.sub(r"<[^>]+>", " ", line).split()) for line in lines] == [
         "oedema 90% not known: nodule 10%",
         "none of the known labels , highest 10% not known: nodule 80%",

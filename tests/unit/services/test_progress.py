@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import errno
+import sys
 import threading
+import time
+import types
 from io import StringIO
 from pathlib import Path
 
@@ -9,8 +12,9 @@ import pytest
 
 from vitrail.errors import InterruptedRun
 from vitrail.formatting import format_duration
+from vitrail.services import progress
 from vitrail.services.train_progress import TrainOutcome, follow_training, open_display
-from vitrail.train.events import Note, PlanEvent, RunFolderEvent, StepProgress, ValidationEvent
+from vitrail.train.events import Note, PlanEvent, RunFolderEvent, StageEvent, StepProgress, ValidationEvent
 from vitrail.train.plan import Plan
 
 
@@ -144,3 +148,51 @@ def test_a_dry_run_is_not_followed():
 )
 def test_durations_are_said_as_people_say_them(seconds, words):
     assert format_duration(seconds) == words
+
+
+def wait_for(stream: StringIO, text: str) -> bool:
+    return any(text in stream.getvalue() or time.sleep(0.01) for _ in range(500))
+
+
+def test_a_stage_has_a_line_when_it_is_not_over_after_two_seconds(monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.05)
+    stream = StringIO()
+    with open_display(stream) as view:
+        view.show(StageEvent("Opening flowers"))
+        view.show(StageEvent("Measuring some steps"))
+        assert wait_for(stream, "Measuring some steps ...\n")
+        view.show(Note("Done."))
+        view.show(StageEvent("Writing"))
+    time.sleep(0.15)
+    assert stream.getvalue() == "Measuring some steps ...\nDone.\n", "what is over before has no line"
+
+
+def test_a_terminal_shows_the_stage_at_once_and_hides_it_when_the_plan_is_there(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
+    with open_display(Screen()) as view:
+        view.show(StageEvent("Opening flowers"))
+        (task,) = view.bar.tasks
+        assert task.visible and task.fields["phase"] == "Opening flowers" and task.total is None
+        view.show(PlanEvent(Plan(), {}))
+        assert not task.visible
+
+
+def test_a_measured_number_of_threads_is_in_the_plan():
+    (line,) = [line for line in drawn(PlanEvent(Plan(), {"compute.threads": "measured: ..."})) if "threads" in line]
+    assert line.split() == ["threads", "0", "measured:", "..."]
+
+
+def test_libraries_that_take_long_to_import_are_announced(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.02)
+    slow = types.ModuleType("slow_library")
+    slow.__spec__ = types.SimpleNamespace(_initializing=True)
+    for loading, said in ((True, "Loading it\n"), (False, "")):
+        slow.__spec__._initializing = loading
+        monkeypatch.setitem(sys.modules, "slow_library", slow)
+        with progress.announce_slow_import("slow_library", "Loading it"):
+            time.sleep(0.2)
+        assert capsys.readouterr().err == said
+    with progress.announce_slow_import("not_imported", "Loading it"):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""

@@ -14,7 +14,9 @@ from vitrail.data.source import Source
 from vitrail.data.splits import make_folds
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
+from vitrail.train import dataset as dataset_module
 from vitrail.train.dataset import MEMORY, Dataset, class_indices, measure_mean_std, open_dataset, resolve_data_paths
+from vitrail.train.plan import Plan
 
 
 def drawn(n: int = 20, **fields: object) -> Source:
@@ -152,3 +154,28 @@ def test_mean_and_deviation_of_16_bits_see_a_tenth_of_a_grey_level():
     assert found.std[0] == pytest.approx(films.std() / 65535, abs=1e-6) and found.std[0] < 0.0003
     flat = drawn(images=np.full((20, 4, 4), 7, np.uint16))
     assert measure_mean_std(spec, Dataset(flat, {}).load_rows(np.arange(20), spec, 0), seed=0).std == (0.0001,)
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_a_check_that_finds_a_bad_picture_in_its_time_goes_on_to_name_them_all(enough, monkeypatch):
+    data, limits = opened(drawn(10)), []
+    whole = dataset_module.check_dataset(data.source, data.splits, ImageSpec(height=4, width=4))
+
+    def check(source, splits, spec, patch, seconds, strata):
+        limits.append(seconds)
+        found = 1 if len(limits) == 1 else 3 if enough else 2
+        seen = 4 if len(limits) == 1 else 10 if enough else 7
+        bad = [(f"{row}.png", "cut short.") for row in range(found)]
+        return dataclasses.replace(whole, bad_images=bad, bad_indices=np.arange(found), checked_count=seen)
+
+    monkeypatch.setattr(dataset_module, "check_dataset", check)
+    with pytest.raises(DataError) as caught:
+        dataset_module._check_images(data, dataclasses.replace(Plan(), minutes=1.0))
+    assert limits == [3.0, 60.0]
+    if enough:
+        assert str(caught.value).startswith("3 of 10 pictures cannot be read: 0.png (cut short); 1.png (")
+    else:
+        said = (
+            "At least 2 of 10 pictures cannot be read, of the 7 that the check had time for (vitrail check SOURCE names"
+        )
+        assert str(caught.value).startswith(said)

@@ -95,9 +95,10 @@ def test_answers_by_several_views_are_told_where_figures_on_the_way_were_of_one(
 def test_what_few_validation_pictures_cannot_say_is_told(task, calibrates, fit):
     source = drawn() if task == "classification" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)
     said = notes(fit(source))
-    sureness = "calibrate probabilities, which takes 100: treat them as a ranking"
+    sureness = "not calibrated, which takes 100 validation pictures and had 1: treat them as a ranking"
     assert any(sureness in text for text in said) == calibrates, "numbers have no probabilities"
-    assert any("cannot tell which pictures are unlike the training, which takes 99" in text for text in said)
+    unlike = "unlike the training is unknown, which takes 99 validation pictures and had 1: abstain says unknown."
+    assert any(unlike in text for text in said)
 
 
 ROWS = np.arange(16)[:, None]

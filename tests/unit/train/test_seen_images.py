@@ -14,6 +14,8 @@ from PIL import Image
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DamagedFileError
+from vitrail.report import cards
+from vitrail.report.cards import list_copy_warnings
 from vitrail.runtime import RuntimeSettings
 from vitrail.services import evaluation
 from vitrail.train import fit as training
@@ -68,9 +70,11 @@ def test_copies_among_the_held_out_pictures_are_told_in_notes_results_report_and
         "Of 8 test pictures 2 are copies of training pictures, byte for byte (such as a/32.png, b/33.png), so the "
         "figures are too good: vitrail check lists such copies, and --exclude leaves them out."
     )
-    assert said[0] in json.loads((run / "report.json").read_text())["notes"]
-    assert "2 are copies of training pictures" in (run / "report.html").read_text()
-    assert said[0] in (run / "model" / "README.md").read_text()
+    (warning,) = list_copy_warnings(run, "test")  # the check has found them too, and names both of each pair
+    assert warning.startswith("2 pictures of test are also in train") and "a/32.png = a/0.png" in warning
+    assert warning in json.loads((run / "report.json").read_text())["warnings"]
+    for page in (run / "report.html", run / "model" / "README.md"):
+        assert warning in page.read_text() and "byte for byte" not in page.read_text()
     with (run / "results.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["figure"] == "copies_of_training"]
     assert [(row["split"], row["value"], row["n"]) for row in rows] == [("test", "2.0", "8")]
@@ -82,12 +86,21 @@ def test_eight_bytes_are_kept_for_each_picture(run):
     assert (run / SEEN_FILE).stat().st_size < 8 * 32 + 1000
 
 
+def test_copies_that_the_check_has_not_compared_are_warned_of_by_their_contents(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(cards, "list_copy_warnings", lambda folder, split: [])
+    request = TrainRequest(
+        data=DataSettings(source=str(run.parent / "photos" / "list.csv")), model="vit_mu_patch8_16", steps=2
+    )
+    list(training.fit(request, MACHINE, tmp_path / "run"))
+    (said,) = (one for one in json.loads((tmp_path / "run" / "report.json").read_text())["warnings"] if "byte" in one)
+    assert said in (tmp_path / "run" / "model" / "README.md").read_text() and said.startswith("Of 8 test pictures 2")
+
+
 def test_copies_are_found_under_any_folder_and_any_name(run, tmp_path):
     copy = folder_of(np.concatenate([PICTURES[[0, 2, 30]], 255 - PICTURES[:3]]), tmp_path / "from a colleague")
     labelled = evaluation.load_other_source(str(copy), None, DataSettings())
     noted = evaluation.note_seen_images(run, labelled)
-    (note,) = noted.notes
-    assert note == (
+    assert noted.warning == (
         f"{run} has learnt from 2 of these 6 pictures with their answers and 1 of these 6 pictures served {run} for "
         "validation, on which it was calibrated, so the figures are too good (the same contents, such as a/0.png, "
         f"b/1.png, a/2.png). Pictures that it has held out: vitrail evaluate {run}"
@@ -96,7 +109,7 @@ def test_copies_are_found_under_any_folder_and_any_name(run, tmp_path):
     left = evaluation.drop_seen_images(run, labelled)
     assert len(left.rows) == 3 and "3 pictures that" in left.notes[0]
     fresh = evaluation.load_other_source(str(folder_of(255 - PICTURES[:4], tmp_path / "new")), None, DataSettings())
-    assert evaluation.note_seen_images(run, fresh).notes == ()
+    assert evaluation.note_seen_images(run, fresh).all_notes == ()
     assert evaluation.describe_seen_files(str(run), [str(copy / "a/0.png")])[0].startswith(
         f"{run} has learnt from 1 of"
     )

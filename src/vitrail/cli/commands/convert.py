@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...services import progress
 from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class Convert(Command):
         from ...services.exporting import measure_losses
         from ...services.open_model import NO_OPTIONS, find_model, parse_model_options
 
-        to = conversion.parse_conversion_target(self.to)
-        out = self.out or conversion.default_conversion_path(self.model, to)
+        named = conversion.name_format(self.to, self.out, conversion.CONVERSION_TARGETS)
+        to = conversion.parse_conversion_target(named.to)
+        out = named.out or conversion.default_conversion_path(self.model, to)
         conversion.check_conversion_path(out, to)
         options = parse_model_options(
             layout=self.layout,
@@ -80,6 +82,7 @@ class Convert(Command):
             outputs=self.outputs,
             settings=self.settings,
         )
+        progress.print_notes([named.note] if named.note else [])
         model_info = find_model(self.model, options, quiet=True)
         if not self.json:
             self._print_source(model_info)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import ResourceError, UsageError, escape_unprintable
+from ...files.disk import check_writable
 from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json
@@ -89,6 +90,8 @@ class Evaluate(Command):
         from ...train import cross_validation
 
         self._check_flags()
+        if self.suspects:
+            check_writable(Path(self.suspects).expanduser())
         if self.unlike:
             return self._evaluate_ood()
         if not self.source and cross_validation.is_folds_folder(Path(self.model)):
@@ -130,11 +133,14 @@ class Evaluate(Command):
         return choose_evaluation_folder(self.model, self.source, self.out)
 
     def _evaluate_model(self, predictor: Predictor, labelled: LabelledImages, folder: Path | None) -> int:
+        from ...evaluate.decisions import describe_limits
         from ...services import evaluation, evaluation_report
 
         if self.by:
             evaluation.select_columns(labelled.source, self.by)  # raises before the model runs
         result = evaluation.evaluate_model(predictor, labelled, self.skip_bad, progress.track_batches)
+        limits = describe_limits(predictor.task, [member.decisions for member in predictor.members])
+        progress.print_notes(limits)
         findings: dict[str, SubgroupReport | ShortcutReport] = {}
         if self.by:
             findings["slices"] = evaluation.evaluate_subgroups(labelled, result.predictions, self.by)
@@ -150,13 +156,14 @@ class Evaluate(Command):
                 if self.out is not None:
                     raise
                 progress.print_notes([f"{error} So predictions and page are not kept; --out DIR keeps them elsewhere."])
-        return self._print_evaluation(result, findings, page)
+        return self._print_evaluation(result, findings, page, (*labelled.notes, *limits))
 
     def _print_evaluation(
         self,
         result: EvaluationResult,
         findings: Mapping[str, SubgroupReport | ShortcutReport],
         page: Path | None = None,
+        notes: Sequence[str] = (),
     ) -> int:
         from ...services.evaluation_report import list_wrong
 
@@ -171,7 +178,7 @@ class Evaluate(Command):
             decided = {"decision": name} if name else {}
             warning = {"warning": result.warning} if result.warning else {}
             facts = {"model": self.model, "source": result.source, **warning, "metrics": metrics.to_json()}
-            print_json({**facts, **decided, **extra})
+            print_json({**facts, "notes": list(notes), **decided, **extra})
             return 0
         warned = f"WARNING  {result.warning}\n" if result.warning else ""
         head = f"{self.model} on {result.source}, split {metrics.split}\n{warned}{metrics.table()}"

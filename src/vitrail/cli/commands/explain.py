@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import DataError, UsageError
+from ...files.disk import check_writable
 from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json, to_flag
@@ -95,6 +96,8 @@ class Explain(Command):
 
     def run(self) -> int:
         """Explain and write."""
+        if not self.faithfulness:
+            check_writable(self.to if self.to.suffix.lower() == ".png" else self.to / "map.png")
         if self.figure:
             return self._draw_figure(self.figure)
         if self.faithfulness:

@@ -18,19 +18,24 @@ class Export(Command):
     """Write a model for other programs, after comparing its answers with what was written.
 
     An onnx or pt2 file reads uint8 pictures [B, H, W, C] (uint16 where the plan keeps 16 bits) and gives calibrated
-    probabilities and decisions; the other targets are those of `vitrail convert`.
+    probabilities and decisions; the other targets are those of `vitrail convert`. Not every model has a place in all of
+    them: models for small pictures have rotary positions, which transformers, torchvision and google-npz lack;
+    --formats says before any work what a model can be written as, and which settings of a training change it.
 
       vitrail export RUN --to onnx
       vitrail export RUN --to onnx --resize --out flowers.onnx
       vitrail export RUN --to onnx --precision int8
+      vitrail export RUN --formats
       vitrail export RUN --to transformers
       vitrail export RUN --to hub:me/flowers --dry-run
     """
 
     POSITIONAL = ("model",)
 
-    model: str
-    """A run folder, a bundle, or a published classifier that names its classes."""
+    model: str = ""
+    """A run folder, a bundle, or a published classifier that names its classes; without it the formats are listed."""
+    formats: bool = False
+    """Write nothing: list the formats, and for each that MODEL cannot be written in why, and which plan's runs can."""
     to: str = "onnx"
     """onnx, pt2 (torch.export), timm, transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
     out: Path | None = None
@@ -54,6 +59,8 @@ class Export(Command):
 
     def run(self) -> int:
         """Export the model and print the path."""
+        if self.formats or not self.model:
+            return self._list_formats()
         from ...services import publishing
 
         if publishing.is_hub_target(self.to):
@@ -73,6 +80,18 @@ class Export(Command):
         print(f"wrote  {exported.path}")
         for note in exported.notes:
             print(f"       {note}")
+        return 0
+
+    def _list_formats(self) -> int:
+        from ...services.export_formats import list_formats
+        from ...services.open_model import find_model
+
+        listed = list_formats(find_model(self.model, quiet=True) if self.model else None)
+        if self.json:
+            print_json([vars(one) for one in listed])
+            return 0
+        print(f"{self.model or 'A model as plans choose it for small pictures'} can be written as")
+        print("\n".join(f"  {one.describe()}" for one in listed))
         return 0
 
     def _publish_model(self) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UsageError
+from ...files.disk import check_writable
 from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class Inspect(Command):
 
         if self.figures is None and (self.picture is not None or self.token != 1):
             raise UsageError("--picture and --token belong to the figures. Say where they go with --figures DIR.")
+        if self.figures is not None:
+            check_writable(self.figures / "patch-grid.png")
         cost_request = self._make_cost_request()
         options = parse_model_options(
             layout=self.layout,

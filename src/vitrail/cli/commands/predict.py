@@ -68,9 +68,11 @@ class Predict(Command):
     def run(self) -> int:
         """Predict and write."""
         if self.to is not None:
-            from ...evaluate.tables import check_table_extension
+            from ...evaluate.tables import check_table_path
 
-            check_table_extension(self.to)
+            self._check_to(self.to)
+            replaced = check_table_path(self.to)
+            progress.print_notes([replaced] if replaced and not self._is_chunked() else [])
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         from ...predict.folder_targets import add_folder_targets, list_named_folders
@@ -79,7 +81,11 @@ class Predict(Command):
         if self._is_chunked():
             return self._predict_in_chunks()
         images = expand_image_paths(self.paths)
-        predictions = self._predict_with_onnx(images) if self._uses_onnx() else self._predict_with_torch(images)
+        limits: list[str] = []
+        if self._uses_onnx():
+            predictions = self._predict_with_onnx(images)
+        else:
+            predictions, limits = self._predict_with_torch(images)
         predictions = add_folder_targets(predictions, list_named_folders(self.paths))
         self._print_target_notes(predictions)
         if self.to is not None:
@@ -92,6 +98,7 @@ class Predict(Command):
         else:
             print(f"{format_count(len(predictions), 'row')} written to {self.to}")
         progress.print_skipped(predictions.skipped)
+        progress.print_notes(limits)
         return 0
 
     def _print_target_notes(self, predictions: TaskPredictions) -> None:
@@ -104,6 +111,15 @@ class Predict(Command):
             from ...services.evaluation import describe_seen_files
 
             progress.print_notes(describe_seen_files(self.model, predictions.paths))
+
+    def _check_to(self, to: Path) -> None:
+        """Refuse the name of a format as a file."""
+        if not to.suffix and to.name.lower() in ("csv", "jsonl", "json", "parquet", "stdout", "-"):
+            ending = to.name.lower() if to.name in ("jsonl", "parquet") else "csv"
+            raise UsageError(
+                f"--to names the file, whose ending says the format: --to answers.{ending}. Got {to}. "
+                "Without --to the rows are printed as CSV, with --json as JSON."
+            )
 
     def _is_chunked(self) -> bool:
         """Whether predictions are made in parts: with --part-size, in several processes, or on a Ray cluster."""
@@ -121,16 +137,19 @@ class Predict(Command):
         return self.engine == "onnx" or is_onnx_path(self.model)
 
     def _predict_in_chunks(self) -> int:
+        from ...data.parallel import find_id_folder
         from ...predict.chunks import DEFAULT_CHUNK_SIZE
         from ...predict.folder_targets import list_named_folders
         from ...predict.image_paths import expand_image_paths
         from ...services import predict_chunks
 
+        pictures = expand_image_paths(self.paths)
         request = predict_chunks.ChunkedPredictRequest(
             model=self.model,
             to=predict_chunks.check_output_path(self.to),
-            pictures=expand_image_paths(self.paths),
+            pictures=pictures,
             folders=list_named_folders(self.paths),
+            id_folder=find_id_folder(pictures),
             sets=self.sets,
             chunk_size=self.part_size or DEFAULT_CHUNK_SIZE,
             skip_bad=self.skip_bad,
@@ -163,8 +182,9 @@ class Predict(Command):
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
         return concat_predictions(list(progress.track_batches(parts, len(images))))
 
-    def _predict_with_torch(self, images: Sequence[Path]) -> TaskPredictions:
-        from ...evaluate.decisions import add_prediction_sets, require_sets_support
+    def _predict_with_torch(self, images: Sequence[Path]) -> tuple[TaskPredictions, list[str]]:
+        """The predictions, and what the model was not fitted for."""
+        from ...evaluate.decisions import add_prediction_sets, describe_limits, require_sets_support
         from ...evaluate.predictions import concat_predictions
         from ...services.prediction import apply_image_options, open_predictor
 
@@ -174,4 +194,5 @@ class Predict(Command):
             require_sets_support(predictor.task, predictor.decisions)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
         predictions = concat_predictions(list(progress.track_batches(parts, len(images))))
-        return add_prediction_sets(predictions, predictor.decisions) if self.sets else predictions
+        limits = describe_limits(predictor.task, [member.decisions for member in predictor.members])
+        return add_prediction_sets(predictions, predictor.decisions) if self.sets else predictions, limits

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import config, runtime
-from ...errors import UsageError
+from ...errors import UsageError, escape_unprintable
+from ...files.atomic import check_new_path, write_text
 from ...formatting import MIN_TEST_IMAGES, format_duration
 from ...train.signals import ignore_save_signals
 from ..arguments import Command, format_fields, print_json, to_flag
@@ -93,7 +95,9 @@ class Train(Command):
     out: Path | None = None
     """The run folder; by default runs/<date>-<time>-<source>-<model>."""
     dry_run: bool = False
-    """Make the plan, print it with its reasons, and stop."""
+    """Make the plan, print what matters of it with the reasons, and stop; --out FILE.toml writes the whole plan."""
+    full: bool = False
+    """With --dry-run: print every line of the plan, as plan.toml holds it."""
     devices: int | None = None
     """With --dry-run: also what the run would take on so many devices like this one."""
     help_plan: bool = False
@@ -108,6 +112,10 @@ class Train(Command):
         if self.help_plan:
             return self._print_plan_help()
         self._check_start_flags()
+        if self.full and not self.dry_run:
+            raise UsageError("--full prints the whole plan of a --dry-run. A training writes it to its plan.toml.")
+        if self._plan_file is not None:
+            check_new_path(self._plan_file)
         if self.devices is not None and not self.dry_run:
             raise UsageError(
                 "--devices foretells what a run would take, with --dry-run. To train on several, start as many "
@@ -118,6 +126,11 @@ class Train(Command):
 
             events = self._start_training()
             return self._show_plan(events) if self.dry_run else self._print_result(follow_training(events))
+
+    @property
+    def _plan_file(self) -> Path | None:
+        """The file for the plan of a dry run, if one was named."""
+        return self.out if self.dry_run and self.out is not None and self.out.suffix == ".toml" else None
 
     def _check_start_flags(self) -> None:
         """Refuse flags that contradict --resume."""
@@ -153,6 +166,7 @@ class Train(Command):
                 return cross_validation.resume_folds(self.resume)
             budget = Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps) if self.extend else None
             return fit.resume_run(self.resume, None, budget, self._compute_changes())
+        out = None if self._plan_file is not None else self.out
         flags = {
             one.name: vars(self)[one.name] for one in fields(train_arguments.TrainArguments)
         }  # equal names, equal meanings
@@ -160,10 +174,10 @@ class Train(Command):
         arguments = train_arguments.TrainArguments(**flags | {"image_size": image_size, "changes": dict(self.changes)})
         if self.plan is not None:
             plan = train_arguments.override_plan(config.read_toml(self.plan, Plan), arguments)
-            return fit.fit_plan(plan, self.out, dry_run=self.dry_run, changes=dict(self.changes))
+            return fit.fit_plan(plan, out, dry_run=self.dry_run, changes=dict(self.changes))
         request, settings = train_arguments.build_train_request(arguments)
         if not train_arguments.should_train_all_folds(arguments, request):
-            return fit.fit(request, settings, self.out, self.dry_run)
+            return fit.fit(request, settings, out, self.dry_run)
         if self.dry_run:
             return cross_validation.plan_first_fold(request, settings)
         return cross_validation.fit_folds(request, settings, self.out)
@@ -185,12 +199,17 @@ class Train(Command):
     def _show_plan(self, events: Iterator[Event]) -> int:
         """Run everything up to the plan and print it."""
         from ...services.cost import estimate_plan_cost, format_plan_cost
-        from ...services.train_progress import format_expected_cost
+        from ...services.train_progress import format_expected_cost, format_plan, open_display
         from ...train.distributed.collectives import group_from_env
-        from ...train.events import Note, PlanEvent
+        from ...train.events import Note, PlanEvent, StageEvent
         from ...train.plan_reasons import complete_reasons
 
-        all_events = list(events)
+        all_events = []
+        with open_display(sys.stderr) as view:
+            for event in events:
+                all_events.append(event)
+                if isinstance(event, StageEvent):
+                    view.show(event)
         (planned,) = (event for event in all_events if isinstance(event, PlanEvent))
         notes = [event.text for event in all_events if isinstance(event, Note)]
         if group_from_env().rank:
@@ -205,10 +224,20 @@ class Train(Command):
                     **estimate_plan_cost(planned, self.devices),
                 }
             )
+            return 0
+        lines = [*format_expected_cost(planned), *format_plan_cost(planned, self.devices), *notes]
+        plan = config.to_toml(planned.plan, complete_reasons(planned.plan, planned.reasons))
+        whole = "".join(f"# {line}\n" for line in lines) + f"\n{plan}"
+        if self._plan_file is not None:
+            write_text(self._plan_file, whole)
+        if self.full:
+            print(whole, end="")
+            return 0
+        print("\n".join(escape_unprintable(line) for line in (*lines, *format_plan(planned))))
+        if self._plan_file is None:
+            print(f"All {len(plan.splitlines()):,} lines: --dry-run --full, or --dry-run --out plan.toml for --plan.")
         else:
-            lines = [*format_expected_cost(planned), *format_plan_cost(planned, self.devices), *notes]
-            print("".join(f"# {line}\n" for line in lines))
-            print(config.to_toml(planned.plan, complete_reasons(planned.plan, planned.reasons)), end="")
+            print(f"All of it is in {self._plan_file}: vitrail train --plan {self._plan_file}")
         return 0
 
     def _print_result(self, outcome: TrainOutcome) -> int:

@@ -54,7 +54,10 @@ def check_dataset(
         until, decode_until = began + time_limit, began + DECODING_TIME_FRACTION * time_limit
         order = rows[permutation(0, "check", 0, len(rows))]
         stats = measure_images(source, order, spec, MAX_SKETCHES_WITH_TIMEOUT, decode_until, progress)
-    counts = class_balance.class_counts(source, splits)
+    unreadable = np.array([row for row, _ in stats.bad_images], dtype=np.int64)
+    counts = class_balance.class_counts(
+        source, {split: np.setdiff1d(members, unreadable) for split, members in splits.items()}
+    )
     checked = len(stats) + len(stats.bad_images)
     notes = [*([source.reason] if source.reason else []), *source.notes]
     if checked < len(rows) and time_limit is not None:
@@ -76,7 +79,7 @@ def check_dataset(
         image_count=len(rows),
         checked_count=checked,
         bad_images=[(source.ids[row], reason) for row, reason in stats.bad_images],
-        bad_indices=np.array([row for row, _ in stats.bad_images], dtype=np.int64),
+        bad_indices=unreadable,
         class_counts=counts,
         smallest=_extreme_size(source, stats, largest=False),
         largest=_extreme_size(source, stats, largest=True),

@@ -89,6 +89,11 @@ class DataCheckReport:
         """Why training is refused although all images can be read, with advice."""
         return tuple(f"{each.text} {each.advice}".strip() for each in self.issues if each.severity == "stop")
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether the check had no time for some of the images."""
+        return self.checked_count < self.image_count
+
     def rows_to_exclude(self) -> list[tuple[int, str]]:
         """(row, first reason) of images to exclude, by row: unreadable, contradictory, or also in a held-out split."""
         reasons = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad_images), strict=True))
@@ -137,7 +142,7 @@ class DataCheckReport:
         }
 
     def _header_lines(self) -> list[str]:
-        seen = "" if self.checked_count == self.image_count else f", {self.checked_count:,} of them looked at"
+        seen = "" if not self.is_partial else f", {self.checked_count:,} of them looked at"
         unusable = f"{len(self.bad_images):,} of them unusable" if self.bad_images else "all of them usable"
         lines = [f"{self.name}: {self.image_count:,} pictures{seen}, {unusable}"]
         if self.smallest and self.largest:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config.schema import suggest_name
+from ...config.library_names import suggest_name
 from ...errors import DataError
 from ...formatting import format_count
 from ..decoding.decoded_image import has_image_extension

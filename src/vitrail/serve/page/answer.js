@@ -1,7 +1,7 @@
 // The answer to one picture in words, panes and bars.
 
 import { drawn, element } from "./element.js";
-import { answered, counted, fixed, joined, measured, number, probabilities, promise, unitOf } from "./words.js";
+import { answered, counted, fixed, joined, measured, number, probabilities, promise, stands, unitOf } from "./words.js";
 
 const TOP = 5; // classes that are shown at once
 const SIDE = 13; // of a pane, and from one to the next
@@ -22,10 +22,10 @@ function failure(picture, again) {
 }
 
 function classes(picture, about) {
-  const { label, probability, abstain } = picture.row;
+  const { label, probability } = picture.row;
   return [
-    headline(abstain, label),
-    abstain === "no" ? null : element("p", {}, `It would have said “${label}”.`),
+    headline(picture.row, label),
+    stands(picture.row) ? null : element("p", {}, `It would have said “${label}”.`),
     notesOf(picture),
     ...promised(picture.row, [[label, probability]], about),
     ...bars(probabilities(picture.row, about), about, [label], TOP),
@@ -37,9 +37,9 @@ function labels(picture, about) {
   const found = answered(row);
   const none = `None of the ${about.classes.length} labels`;
   return [
-    headline(row.abstain, joined(found) || none),
-    row.abstain !== "no" && found.length ? element("p", {}, `It would have said: ${joined(found)}.`) : null,
-    row.abstain === "no" && !found.length ? element("p", {}, "No label reaches its threshold.") : null,
+    headline(row, joined(found) || none),
+    !stands(row) && found.length ? element("p", {}, `It would have said: ${joined(found)}.`) : null,
+    stands(row) && !found.length ? element("p", {}, "No label reaches its threshold.") : null,
     notesOf(picture),
     ...promised(row, found.map((name) => [name, row[`prob_${name}`]]), about),
     ...bars(probabilities(row, about), about, found, about.classes.length),
@@ -48,9 +48,9 @@ function labels(picture, about) {
 
 function numbers(picture, about) {
   const { row } = picture;
-  const silent = row.abstain !== "no";
+  const silent = !stands(row);
   const values = about.columns.map((column) => valueOf(row, column, silent));
-  return [silent ? headline(row.abstain, "") : null, notesOf(picture), element("dl", { class: "values" }, ...values)];
+  return [silent ? headline(row, "") : null, notesOf(picture), element("dl", { class: "values" }, ...values)];
 }
 
 function valueOf(row, column, silent) {
@@ -63,8 +63,9 @@ function valueOf(row, column, silent) {
 }
 
 // The answer in large letters, or why there is none.
-function headline(abstain, word) {
-  if (abstain === "no") return element("p", { class: "word" }, word);
+function headline(row, word) {
+  const { abstain } = row;
+  if (stands(row)) return element("p", { class: "word" }, word);
   const reasons = { unsure: "Not sure enough to answer", unlike: "Unlike the training pictures" };
   return element("p", { class: "word silent" }, reasons[abstain] ?? `Not answered: ${abstain}`);
 }
@@ -72,7 +73,7 @@ function headline(abstain, word) {
 function notesOf(picture) {
   const said = [...picture.notes];
   if (picture.row.decision) said.push(`Answered by the decision ${picture.row.decision}.`);
-  if (picture.row.abstain !== "no") said.push("A person should look at this picture.");
+  if (!stands(picture.row)) said.push("A person should look at this picture.");
   return said.length ? element("ul", { class: "notes small" }, ...said.map((note) => element("li", {}, note))) : null;
 }
 

@@ -51,7 +51,8 @@ function silenceOf({ abstains_below: below, unlike }) {
   const reasons = [];
   if (below !== null && below !== undefined) reasons.push(`pictures whose best class stays below ${fixed(below)}`);
   if (unlike) reasons.push("pictures unlike those of its training");
-  return reasons.join(", and ") || "nothing";
+  const blind = unlike ? "" : "; whether a picture is like those of its training is not known";
+  return `${reasons.join(", and ") || "nothing"}${blind}`;
 }
 
 const methodLine = (method) => element("li", {}, element("b", {}, method.title), `: ${method.line}`);

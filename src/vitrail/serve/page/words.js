@@ -10,8 +10,11 @@ export const answered = (row) => (Array.isArray(row.label) ? row.label : [row.la
 // Names side by side; a name may hold commas.
 export const joined = (names) => names.join(" · ");
 
+// Whether an answer stands; "unknown" is that of a model that cannot tell unlike pictures.
+export const stands = (row) => row.abstain === "no" || row.abstain === "unknown";
+
 export const needsPerson = (picture) =>
-  picture.state === "failed" || (picture.state === "answered" && picture.row.abstain !== "no");
+  picture.state === "failed" || (picture.state === "answered" && !stands(picture.row));
 
 // Why a person has to look, in two or three words; empty where nobody has to.
 export function reasonOf(picture) {

@@ -356,7 +356,7 @@ def drop_steps(recipe: Recipe) -> tuple[Recipe, Reasons]:
 FINETUNE_EVALUATIONS = 3
 MIN_FINETUNE_STEPS = 10
 """With fewer the probe is the result."""
-MEASURED_IMAGES = 32
+WARM_UP_IMAGES, MEASURED_IMAGES = 4, 32
 PROBE_SECONDS = 2.0, 1.5e-6
 """For all probes: a constant, and per value of the features."""
 
@@ -396,20 +396,26 @@ def estimate_probe_seconds(context: PlanContext) -> float:
     plan, dataset = context.plan, context.dataset
     looked = len(dataset.splits["train"]) * (1 + uses_mirror_images(plan, dataset)) + len(dataset.splits["val"])
     probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MAX_FEATURE_VALUES)
-    return measure_feature_seconds(plan, context.images) * looked + probes
+    return measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4) * looked + probes
 
 
-def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
-    """Seconds per image for its features, after one batch that warms up."""
+def measure_feature_seconds(plan: Plan, images: ImageStore, limit: float = math.inf) -> float:
+    """Seconds per image for its features, after a few that warm up, or of these if all would take too long.
+
+    Args:
+        limit: seconds that the measurement may take.
+    """
     compute = plan.compute
     pooled = cast_weights(FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.precision)
     settings = InferenceSettings(device=compute.device, precision=compute.precision, batch_size=FEATURE_BATCH)
-    rows, seconds = images.indices[:MEASURED_IMAGES], 0.0
-    for _ in range(2):
-        began = time.perf_counter()
+    seconds = 0.0
+    for count in (WARM_UP_IMAGES, MEASURED_IMAGES):
+        rows, began = images.indices[:count], time.perf_counter()
         run_inference(pooled, images, rows, plan.image, settings)
-        seconds = time.perf_counter() - began
-    return seconds / len(rows)
+        seconds = (time.perf_counter() - began) / len(rows)
+        if seconds * MEASURED_IMAGES > limit:
+            break
+    return seconds
 
 
 def fix_finetune_steps(

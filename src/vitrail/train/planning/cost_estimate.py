@@ -27,8 +27,8 @@ from .throughput import MAX_MEASURED_TOKENS, Throughput
 
 # -- Predicted seconds and memory, shown with the plan and compared with the actual cost at the end
 
-TIMED_IMAGES = 250
-"""Images whose inference is timed."""
+TIMED_IMAGES, WARM_UP_IMAGES = 250, 25
+"""Images whose inference is timed, and those before them, which are all where there is no time for more."""
 REPORT_SECONDS = 4.0
 """Metrics with intervals, the bundle, the sheet and the report page, with the libraries that they import."""
 MAP_PASSES = 6
@@ -81,7 +81,9 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
         spent: seconds of the training before its first step: pre-training, teacher, features and probes.
     """
     plan, images, dataset = context.plan, context.images, context.dataset
-    inference = _measure_inference_seconds(plan, images)
+    inference = _measure_inference_seconds(plan, images, WARM_UP_IMAGES)
+    if context.measuring_seconds() > inference * TIMED_IMAGES:
+        inference = _measure_inference_seconds(plan, images, TIMED_IMAGES)
     decoding = timer.decode_seconds / max(len(images.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
     validation = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.num_evaluations * inference
@@ -112,18 +114,15 @@ def _estimate_gpu_memory(context: PlanContext) -> int:
     return steps + prefetch.gpu_cache_bytes(context.images, device)
 
 
-def _measure_inference_seconds(plan: Plan, images: ImageStore) -> float:
-    """Seconds of inference per view of an image; the first batch warms up."""
-    most, device = max(1, min(TIMED_IMAGES, MAX_MEASURED_TOKENS // plan.model.tokens)), plan.compute.device
+def _measure_inference_seconds(plan: Plan, images: ImageStore, count: int) -> float:
+    """Seconds of inference per view of an image, for so many images, or as many as are fast enough to measure."""
+    most, device = max(1, min(count, MAX_MEASURED_TOKENS // plan.model.tokens)), plan.compute.device
     rows = images.indices[:most]
     settings = InferenceSettings(device=device, precision=plan.compute.precision, batch_size=most)
     model = create_model(plan.model, plan.seed).to(device)
-    seconds = 0.0
-    for _ in range(2):
-        began = time.perf_counter()
-        run_inference(model, images, rows, plan.image, settings)
-        seconds = time.perf_counter() - began
-    return seconds / len(rows)
+    began = time.perf_counter()
+    run_inference(model, images, rows, plan.image, settings)
+    return (time.perf_counter() - began) / len(rows)
 
 
 GPU_OVERHEAD = 1.15

@@ -54,7 +54,7 @@ def finalize_plan(
         if is_measured(final, dry_run):
             measured = throughput.measure_throughput(draft.with_plan(final))
         return final, new, measured
-    if final != timed:
+    if final != timed and draft.measuring_seconds():
         measured = throughput.measure_throughput(draft.with_plan(final))
     final, why = fix_steps(final, measured, spent)
     before, after = (augmentation_rules.describe_length(each, count) for each in (timed, final))

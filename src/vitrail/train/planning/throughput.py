@@ -1,12 +1,15 @@
-"""Measure the throughput: a few real steps on a copy of the model, before the number of steps is fixed."""
+"""Measure the throughput and choose threads: real steps on a copy of the model, before their number is fixed."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...caller_state import set_own_threads
 from ...errors import ResourceError
 from ...model.vit import create_model
 from ...runtime import is_out_of_memory
@@ -14,9 +17,12 @@ from .. import loop
 from ..context import PlanContext
 from ..distill.distillation import build_teacher
 from ..loop import build_train_state, train_steps
-from ..plan import ProgressiveStage, Recipe
+from ..plan import Plan, ProgressiveStage, Recipe
+from ..request import Reasons
 
 MEASURED_STEPS, WARM_UP = 12, 2
+MIN_TRIAL_STEPS = 2
+"""Steps that are made even where no time is left to measure them."""
 MIN_MEASURED_STEPS, ENOUGH_SECONDS = 3, 5.0
 MAX_MEASURED_TOKENS = 65_536
 """Most patches of a measured batch on one CPU: the pace of larger batches follows from fewer pictures."""
@@ -38,15 +44,20 @@ class Throughput:
 def measure_throughput(context: PlanContext) -> Throughput:
     """Train a copy of the model for at most fourteen steps in each phase; the last, with all patches, comes first.
 
-    All ranks train together and get rank 0's times.
+    A measurement takes half of the seconds that are left for measuring, but no fewer than two steps. All ranks train
+    together and get rank 0's times.
 
     Raises:
         ResourceError: the memory is full; the message says what would fit.
     """
     plan, world_size = context.plan, context.group.world_size
     stages = plan.recipe.progressive_stages()
+    until = time.perf_counter() + context.measuring_seconds() / 2
+    seconds: dict[ProgressiveStage, float] = {}
     try:
-        seconds = {stage: context.group.broadcast_object(_measure_stage(context, stage)) for stage in reversed(stages)}
+        for number, stage in enumerate(reversed(stages)):
+            limit = (until - time.perf_counter()) / (len(stages) - number)
+            seconds[stage] = context.group.broadcast_object(_measure_stage(context, stage, limit))
         return Throughput(tuple((stage, seconds[stage]) for stage in stages))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -58,28 +69,34 @@ def measure_throughput(context: PlanContext) -> Throughput:
     raise ResourceError(f"The memory is full in the first steps: {count} pictures at once do not fit. {advice}")
 
 
-def _measure_stage(context: PlanContext, stage: ProgressiveStage) -> float:
-    """Mean seconds of the stage's first steps, without those that warm up."""
+def _measure_stage(context: PlanContext, stage: ProgressiveStage, limit: float) -> float:
+    """Mean seconds of the stage's first steps, without those that warm up; a single process stops at the limit."""
+    seconds: list[float] = []
+    began = before = time.perf_counter()
+    for _ in itertools.islice(_make_trial_steps(context, stage), WARM_UP + MEASURED_STEPS):
+        now = time.perf_counter()
+        seconds.append(now - before)
+        before = now
+        enough = len(seconds) >= WARM_UP + MIN_MEASURED_STEPS and sum(seconds[WARM_UP:]) > ENOUGH_SECONDS
+        late = len(seconds) >= MIN_TRIAL_STEPS and now - began > limit
+        slow = len(seconds) <= WARM_UP and seconds[-1] > ENOUGH_SECONDS
+        if context.group.world_size == 1 and (enough or late or slow):
+            break  # a few steps of a large model are enough
+    return statistics.fmean(seconds[WARM_UP:] or seconds[-1:]) * _limit_batch(context)[1]
+
+
+def _make_trial_steps(context: PlanContext, stage: ProgressiveStage) -> Iterator[object]:
+    """Steps of a copy of the model, from the beginning of a stage on, with the batches of `_limit_batch`."""
     dataset, group = context.dataset, context.group
-    recipe, scale = _limit_batch(context)
+    recipe, _ = _limit_batch(context)
     plan = dataclasses.replace(context.plan, recipe=recipe)
     train_state = build_train_state(create_model(plan.model, plan.seed), plan, group)
     train_state.teacher = build_teacher(plan, dataset)
-    steps = train_steps(
+    return train_steps(
         train_state, context.images, dataset.loss_targets("train"), plan,
         plan.recipe.step_at(stage.begin), dataset.shard_ids("train"), dataset.source.task, group=group,
         custom_functions=dataset.custom_functions,
     )  # fmt: skip
-    start_time, count = time.perf_counter(), 0
-    for _ in itertools.islice(steps, WARM_UP):
-        if group.world_size == 1 and (seconds := time.perf_counter() - start_time) > ENOUGH_SECONDS:
-            return seconds * scale  # a single step of a large model is enough
-        start_time = time.perf_counter()
-    for count, _ in enumerate(itertools.islice(steps, MEASURED_STEPS), 1):
-        seconds = time.perf_counter() - start_time
-        if group.world_size == 1 and count >= MIN_MEASURED_STEPS and seconds > ENOUGH_SECONDS:
-            break  # a few steps of a large model are enough
-    return (time.perf_counter() - start_time) / count * scale
 
 
 def _limit_batch(context: PlanContext) -> tuple[Recipe, float]:
@@ -92,3 +109,46 @@ def _limit_batch(context: PlanContext) -> tuple[Recipe, float]:
         return recipe, 1.0
     batch_size = max(images, parts)
     return dataclasses.replace(recipe, batch_size=batch_size), recipe.batch_size / batch_size
+
+
+# -- Threads: on a machine that other programs keep busy, threads wait for each other, and one of them may be faster
+
+MIN_GAIN = 1.1
+"""How many times as fast fewer threads must be, to be taken in the place of all."""
+MEASURED_ROUNDS = 4
+THREADS_MEASURED = "measured"
+"""First word of the reason for a measured number of threads."""
+
+
+def choose_threads(context: PlanContext) -> tuple[Plan, Reasons]:
+    """The plan with the number of CPU threads whose steps are fastest here and now, and the reason.
+
+    All threads, half of them and one take turns step by step, so that all meet the same other programs. torch keeps the
+    chosen number.
+    """
+    plan, counts = context.plan, sorted({context.plan.compute.threads, context.plan.compute.threads // 2 or 1, 1})
+    seconds: dict[int, list[float]] = {count: [] for count in counts}
+    until = time.perf_counter() + context.measuring_seconds() / 4
+    chosen = plan.compute.threads
+    try:
+        steps = _make_trial_steps(context, plan.recipe.progressive_stages()[-1])
+        for count in counts[::-1] * (1 + MEASURED_ROUNDS):  # the first round warms up
+            if time.perf_counter() > until and all(seconds.values()):
+                break
+            set_own_threads(count)
+            before = time.perf_counter()
+            next(steps)
+            seconds[count].append(time.perf_counter() - before)
+        scale = _limit_batch(context)[1]
+        means = {count: statistics.fmean(each[1:] or each) * scale for count, each in seconds.items()}
+        fastest = min(means, key=means.__getitem__)
+        chosen = fastest if means[fastest] * MIN_GAIN < means[chosen] else chosen
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return plan, {}  # the measurement of the pace says what would fit
+    finally:
+        set_own_threads(chosen)
+    listed = ", ".join(f"{means[count]:.3f} s with {count}" for count in counts)
+    compute = dataclasses.replace(plan.compute, threads=chosen)
+    return dataclasses.replace(plan, compute=compute), {"compute.threads": f"{THREADS_MEASURED}: a step takes {listed}"}

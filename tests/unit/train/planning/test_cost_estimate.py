@@ -72,7 +72,7 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
     )  # fmt: skip
     dataset = Dataset(source, {"train": np.arange(8), "val": np.arange(8, 18), "test": np.arange(18, 20)})
     pictures = InMemoryImageStore(torch.zeros(8, 1, 4, 4, dtype=torch.uint8))
-    monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 1.0)
+    monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures, count: 1.0)
     plan = dataclasses.replace(
         Plan(), finetune=FinetuneSettings(weights="x", wise_ft_alphas=(0.5, 1.0)), recipe=Recipe(steps=4)
     )
@@ -95,7 +95,7 @@ def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror
     )  # fmt: skip
     parts = {"train": np.arange(50), "val": np.arange(50, 70), "test": np.arange(70, 150)}
     pictures = InMemoryImageStore(torch.zeros(50, 1, 4, 4, dtype=torch.uint8))
-    monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 0.01)
+    monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures, count: 0.01)
     watch = RunTimer()
     watch.decode_seconds = 5.0  # a tenth of a second a picture
     plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, tta_flip=mirror, tta_shift=shift))
