@@ -92,6 +92,7 @@ def test_a_stopped_training_is_saved_says_so_and_goes_on_exactly(step, run, tmp_
     assert curve(resumed.path) == curve(run.path)
 
 
+@pytest.mark.wide
 def test_a_loop_that_is_left_is_saved_too_and_gives_everything_back(run, tmp_path):
     threads = torch.get_num_threads()
     for event in vitrail.train(**splits(), out=tmp_path / "run", **FOUR):

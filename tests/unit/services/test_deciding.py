@@ -80,6 +80,7 @@ def test_the_training_rule_is_found_again(tmp_path):
     assert figures.cost.interval.low < figures.cost.value < figures.cost.interval.high
 
 
+@pytest.mark.wide
 def test_test_labels_change_no_threshold(tmp_path):
     run = store_run(tmp_path / "run", "multilabel")
     request = DecisionRequest(rule="f1", prevalence={"bars": 0.02})
