@@ -78,6 +78,7 @@ def test_a_loop_over_the_events_is_the_same_training(run, tmp_path):
     assert weights(tmp_path / "run") == weights(run.path)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("step", [2, 3, 4])
 def test_a_stopped_training_is_saved_says_so_and_goes_on_exactly(step, run, tmp_path):
     events = []
@@ -92,6 +93,7 @@ def test_a_stopped_training_is_saved_says_so_and_goes_on_exactly(step, run, tmp_
     assert curve(resumed.path) == curve(run.path)
 
 
+@pytest.mark.wide
 def test_a_loop_that_is_left_is_saved_too_and_gives_everything_back(run, tmp_path):
     threads = torch.get_num_threads()
     for event in vitrail.train(**splits(), out=tmp_path / "run", **FOUR):
@@ -130,6 +132,7 @@ def test_an_error_of_a_callback_saves_the_run_and_is_raised(phase, tmp_path):
     assert (folder / "step-00000002").is_dir()
 
 
+@pytest.mark.wide
 def test_a_callback_may_stop_a_fit_whose_run_is_given_back(tmp_path):
     seen = []
 
