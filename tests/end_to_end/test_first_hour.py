@@ -73,12 +73,13 @@ def test_F46_of_few_validation_pictures_abstain_is_unknown_and_not_no(vitrail, r
     assert {row["abstain"] for row in json.loads(vitrail("predict", run_folder, flowers, "--json").out)} == {"unknown"}
 
 
+@pytest.mark.wide
 def test_F51_ids_are_unique_where_file_names_are_not(vitrail, run_folder, flowers, tmp_path):
     whole = vitrail("predict", run_folder, flowers, "--to", tmp_path / "whole.csv")
     assert whole.code == 0, whole.err
     ids = [row["id"] for row in csv.DictReader(io.StringIO((tmp_path / "whole.csv").read_text()))]
     assert len(set(ids)) == 10 and ids[0] == "disc/0.png"
-    parts = vitrail("predict", run_folder, flowers, "--to", tmp_path / "parts.csv", "--part-size", 256)
+    parts = vitrail("predict", run_folder, flowers, "--to", tmp_path / "parts.csv", "--part-size", 64)
     assert parts.code == 0 and (tmp_path / "parts.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     (one,) = csv.DictReader(io.StringIO(vitrail("predict", run_folder, flowers / "disc" / "0.png").out))
     assert one["id"] == "0.png"
@@ -104,6 +105,7 @@ def test_F51_a_format_in_the_place_of_a_file_and_the_other_way_round(vitrail, ru
     assert answer.code == 2 and "--to names the format (bundle, timm, transformers" in answer.err
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -144,6 +146,7 @@ def test_F51_a_dry_run_has_about_ten_lines_and_the_whole_plan_on_request(vitrail
     assert wrong.code == 2 and "--full prints the whole plan of a --dry-run." in wrong.err
 
 
+@pytest.mark.wide
 def test_F51_both_tables_of_the_report_count_the_same_pictures(vitrail, flowers, tmp_path):
     folder = tmp_path / "beds"
     shutil.copytree(flowers, folder)
