@@ -23,7 +23,7 @@ from .openmp import set_short_spin as _wait_briefly
 if TYPE_CHECKING:
     from .api import ImageSpec, Model, Run, TuneResult, ViT, ViTConfig, create, fit, load, save, train, tune
     from .api import open as open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
-    from .estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
+    from .estimators import ViTAnomaly, ViTClassifier, ViTMultiLabel, ViTRegressor
     from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
     from .train.events import (
         FinishEvent,
@@ -56,6 +56,7 @@ __all__ = [
     "TuneResult",
     "ValidationEvent",
     "ViT",
+    "ViTAnomaly",
     "ViTClassifier",
     "ViTConfig",
     "ViTMultiLabel",
@@ -79,7 +80,7 @@ def __getattr__(name: str) -> object:
     """The public name itself, from the module that defines it; scikit-learn is imported for the estimators only."""
     if name not in __all__:
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
-    if name in ("ViTClassifier", "ViTMultiLabel", "ViTRegressor"):
+    if name in ("ViTAnomaly", "ViTClassifier", "ViTMultiLabel", "ViTRegressor"):
         module = ".estimators"
     elif name.endswith("Predictions"):
         module = ".evaluate.predictions"

@@ -19,12 +19,20 @@ from . import conformal
 from .calibration import TargetScaling, fit_temperature
 from .inference import sigmoid, softmax
 from .ood import fit_ood_threshold
-from .predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions, TaskPredictions
+from .predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+    anomaly_predictions,
+)
 from .prevalence import shift_probabilities
 from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
 
 DECISIONS_KEY = "decisions"
 """Their key in the notes of a bundle."""
+ALPHA_TOLERANCE = 1e-9
+"""Rounding of the sums in p-values."""
 UNSURE, UNLIKE = "unsure", "unlike"
 """Reasons of abstention: confidence below the cutoff, or out of distribution."""
 
@@ -57,6 +65,12 @@ class Decisions:
     """Half-width of the conformal range of each column, in its unit; empty with too few validation images."""
     prior_ratio: tuple[float, ...] = ()
     """What a stated prevalence multiplies the share of each class, or the odds of each label, by; empty: nothing."""
+    alpha: float = 0.0
+    """Of anomaly: an image is called a defect up to this p-value."""
+    calibration: tuple[float, ...] = ()
+    """Of anomaly: the scores of the good images, each from a bank without it, ascending."""
+    calibration_weights: tuple[float, ...] = ()
+    """Their weights, where images are exchangeable by groups; empty for 1."""
     version: str = ""
     """The name under which these were kept after the training; empty for the training's own."""
 
@@ -79,6 +93,21 @@ class Decisions:
     def predict_labels(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
         """bool [n, K]: the predicted labels."""
         return probabilities >= np.array(self.thresholds or (DEFAULT_THRESHOLD,), np.float64)
+
+    def p_values(self, scores: Float[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+        """float64 [n]: for each anomaly score how often that of a good image is as large."""
+        return conformal.conformal_p_values(scores, self.calibration, self.calibration_weights)
+
+    @property
+    def alarm_score(self) -> float:
+        """The anomaly score above which an image is called a defect."""
+        ends = np.nextafter(np.array(self.calibration), np.inf)  # just above each calibration score
+        called = np.flatnonzero(self.p_values(ends) <= self.alpha + ALPHA_TOLERANCE)
+        return self.calibration[int(called[0])]
+
+    def find_defects(self, p_values: Float64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """bool [n]: what is called a defect."""
+        return p_values <= self.alpha + ALPHA_TOLERANCE
 
     def abstain_reasons(
         self, probabilities: Float[np.ndarray, "n K"] | None, distances: Float64[np.ndarray, " n"] | None, n: int
@@ -108,6 +137,7 @@ def predictions_from_outputs(
     skipped: Sequence[tuple[str, str]] = (),
     decisions: Decisions | None = None,
     distances: np.ndarray | None = None,
+    defect_types: np.ndarray | None = None,
 ) -> TaskPredictions:
     """Build the table of predictions from model outputs.
 
@@ -119,8 +149,9 @@ def predictions_from_outputs(
         targets: int64 [n] for classes, [n, K] for the other tasks.
         decisions: calibration, thresholds and abstention; None applies none.
         distances: out-of-distribution distances, if they were computed.
+        defect_types: of anomaly, what the source calls each image.
     """
-    outputs, by = outputs.reshape(len(rows), len(names)), decisions or Decisions()
+    by = decisions or Decisions()
     shared: dict[str, Any] = {
         "paths": tuple(path for path, _ in rows),
         "ids": tuple(id for _, id in rows),
@@ -128,6 +159,12 @@ def predictions_from_outputs(
         "targets": targets,
         "skipped": tuple(skipped),
     }
+    if task == "anomaly":
+        scores = outputs.reshape(len(rows))
+        p_values = by.p_values(scores)
+        found = by.find_defects(p_values)
+        return anomaly_predictions(scores, p_values, found, defect_types=defect_types, **shared)
+    outputs = outputs.reshape(len(rows), len(names))
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
     shared["abstain_reasons"] = by.abstain_reasons(
         probabilities if task == "classification" else None, distances, len(rows)
@@ -166,6 +203,25 @@ def fit_decisions(
     )
     answers = outputs if task == "regression" else basis.predict_proba(task, outputs)
     return fit_rules(basis, task, settings, classes, answers, targets)
+
+
+def fit_anomaly_decisions(
+    settings: DecisionSettings,
+    scores: Float64[np.ndarray, " n"],
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> Decisions:
+    """The decisions from the scores of good images, each from a bank without the image and the others of its group.
+
+    Alpha is at least the smallest p-value that these images allow: with a smaller one nothing would be a defect.
+    """
+    order = np.argsort(scores, kind="stable")
+    weights: tuple[float, ...] = ()
+    if groups is not None and len(np.unique(groups)) < len(groups):
+        _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        weights = tuple((1 / sizes[numbers])[order].tolist())
+    calibration = tuple(scores[order].tolist())
+    least = conformal.smallest_p_value(calibration, weights)
+    return Decisions(alpha=max(settings.alpha, least), calibration=calibration, calibration_weights=weights)
 
 
 def fit_rules(
@@ -255,8 +311,13 @@ def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, .
         "cuts": (decisions.cuts, K),
         "reach": (decisions.reach, K),
         "prior_ratio": (decisions.prior_ratio, K),
+        "calibration_weights": (decisions.calibration_weights, len(decisions.calibration)),
     }
     wrong = [name for name, (values, count) in expected.items() if values and len(values) != count]
+    if task == "anomaly" and not (
+        decisions.calibration and list(decisions.calibration) == sorted(decisions.calibration)
+    ):
+        wrong.append("calibration")
     factors = (*decisions.temperature, *decisions.prior_ratio, 1.0)
     if wrong or min(factors) <= 0 or (decisions.positive and decisions.positive not in classes):
         raise DamagedFileError(
@@ -338,6 +399,8 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
     Raises:
         UsageError: labels, which have thresholds instead; or nothing was fitted, for example with too few images.
     """
+    if task == "anomaly":
+        raise UsageError("This model decides by p-values, which promise more than sets. Leave --sets out.")
     if task == "multilabel":
         raise _no_label_sets_error()
     if not (decisions.cuts if task == "classification" else decisions.reach):

@@ -27,7 +27,8 @@ class ExportModule(nn.Module):
 
     `probabilities` float32 [B, K] (for regression `values`, in the user's units); `logits` float32 [B, K], averaged
     over all views, before the temperature; `decisions` int64, the predicted class [B] or 0 and 1 for each label [B, K]
-    (not for regression); `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
+    (not for regression); of anomaly `logits` are the score [B, 1] and `probabilities` [B, 2] its p-value and what that
+    lacks to 1; `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
     [B] from the training images, if a threshold was fitted. What `Decisions` computes in float64 is float64 here too.
 
     Args:
@@ -56,7 +57,8 @@ class ExportModule(nn.Module):
         if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
             stats = member.feature_stats
             self.distances = MahalanobisDistance(torch.from_numpy(stats.means), torch.from_numpy(stats.whitening))
-        self.decide: nn.Module = RegressionHead(member) if member.task == "regression" else ProbabilityHead(member)
+        heads: dict[str, type[nn.Module]] = {"regression": RegressionHead, "anomaly": AnomalyHead}
+        self.decide = heads.get(member.task, ProbabilityHead)(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
     def forward(self, images: Integer[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
@@ -149,6 +151,30 @@ class RegressionHead(nn.Module):
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         values = (logits.double() * self.deviation + self.mean).to(self.dtype)
         return values, logits, _decide_abstention(logits, None, distances, self.max_distance)
+
+
+class AnomalyHead(nn.Module):
+    """Scores to p-values and decisions; the buffer `threshold` is the score above which an image is a defect."""
+
+    threshold: Tensor
+    calibration: Tensor
+    weights: Tensor
+
+    def __init__(self, member: PredictorMember):
+        super().__init__()
+        rules = member.decisions
+        weights = rules.calibration_weights or (1.0,) * len(rules.calibration)
+        self.total = 1 + sum(weights)
+        self.register_buffer("threshold", torch.tensor(rules.alarm_score, dtype=torch.float64))
+        self.register_buffer("calibration", torch.tensor(rules.calibration, dtype=torch.float64))
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
+
+    def forward(self, logits: Float[Tensor, "B 1"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
+        scores = logits.double()  # [B, 1]
+        p_values = (1 + ((self.calibration >= scores).double() * self.weights).sum(-1)) / self.total
+        probabilities = torch.stack([p_values, 1 - p_values], dim=-1).float()
+        found = (scores[:, 0] > self.threshold).to(torch.int64)
+        return probabilities, logits, found, torch.zeros_like(found)
 
 
 class MahalanobisDistance(nn.Module):

@@ -19,6 +19,7 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
     TaskPredictions,
+    anomaly_predictions,
     concat_predictions,
 )
 from ..files import onnx_guard
@@ -138,8 +139,12 @@ def predictions_from_outputs(
     }  # fmt: skip
     if metadata.task == "regression":
         return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)
-    shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
     predicted = outputs[exported.DECISIONS]
+    if metadata.task == "anomaly":
+        scores = outputs[exported.LOGITS].reshape(len(paths))
+        p_values = outputs[exported.PROBABILITIES].reshape(len(paths), 2)[:, 0].astype(np.float64)
+        return anomaly_predictions(scores, p_values, predicted.reshape(len(paths)) == 1, **shared)
+    shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
     if metadata.task == "multilabel":
         return MultilabelPredictions(predicted=predicted.astype(bool), **shared)
     return ClassificationPredictions(predicted=predicted.astype(np.int64).reshape(len(paths)), **shared)

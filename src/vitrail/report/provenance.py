@@ -17,6 +17,7 @@ from jaxtyping import Int64, Shaped
 from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.decisions import Decisions
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
@@ -93,6 +94,8 @@ class ReportFacts:
     """The same for multilabel."""
     number_metrics: tuple[RegressionMetrics, ...] = ()
     """The same for regression."""
+    anomaly_metrics: tuple[AnomalyMetrics, ...] = ()
+    """The same for anomaly."""
     decisions: Decisions = field(default_factory=Decisions)
     """Calibration, thresholds and abstention, fitted on the validation images."""
     evaluated_precision: str = ""
@@ -111,7 +114,7 @@ class ReportFacts:
     @property
     def all_metrics(self) -> tuple[TaskMetrics, ...]:
         """Metrics of each evaluated split, for any task."""
-        return (*self.metrics, *self.label_metrics, *self.number_metrics)
+        return (*self.metrics, *self.label_metrics, *self.number_metrics, *self.anomaly_metrics)
 
     def metrics_for_split(self, split: str) -> TaskMetrics | None:
         """The metrics of one split, if stored."""

@@ -237,6 +237,11 @@ def open_stored_run(path: Path) -> StoredRun:
     info = bundle.read_bundle_info(run.bundle)
     task, where = parse_task(info.task), str(run.bundle / bundle.CONFIG_FILE)
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
+    if task == "anomaly":
+        raise UsageError(
+            f"{run.path} decides by p-values of good pictures, not by a rule. Train again with another --alpha: it "
+            "takes no longer than the features."
+        )
     if not files[VALIDATION].is_file():
         raise DataError(
             f"Rules are fitted to validation predictions, and {files[VALIDATION]} is not there. Train with validation "

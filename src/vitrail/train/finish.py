@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +20,15 @@ from ..data.loader import ImageStore
 from ..data.source import Task
 from ..errors import DataError, DivergedError, NonFiniteError
 from ..evaluate import calibration, decisions, task_metrics
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.calibration import SCALING_KEY
 from ..evaluate.conformal import min_calibration_size
 from ..evaluate.decisions import Decisions
-from ..evaluate.inference import DEFAULT_SETTINGS
+from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.ood import OOD_ALPHA, FeatureStats
+from ..evaluate.pixel_metrics import measure_pixels
 from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison, read_comparison
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import RegressionMetrics
@@ -39,7 +43,14 @@ from .context import TrainContext
 from .dataset import Dataset
 from .events import Event, FinishEvent, Note
 from .finetune import features, linear_probe
-from .held_out import MapInput, build_predictions, compare_fast_precision, compute_outputs, fit_decisions
+from .held_out import (
+    EVALUATION_BATCH,
+    MapInput,
+    build_predictions,
+    compare_fast_precision,
+    compute_outputs,
+    fit_decisions,
+)
 from .loop import TrainState
 from .optim import use_ema_weights
 from .phase import PHASE_NAMES, sum_phase_images
@@ -72,7 +83,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         outputs = {name: compute_outputs(train_state, plan, dataset, dataset.splits[name]) for name in ("val", "test")}
         stored = _read_decisions(run, train_state, dataset)
         if stored is None:
-            fitted = fit_decisions(train_state, plan, dataset, outputs["val"])
+            fitted = fit_decisions(train_state, plan, dataset, outputs["val"], run.calibration_file)
             compared = None
             try:
                 compared = compare_fast_precision(train_state, plan, dataset, outputs["val"], *fitted)
@@ -87,11 +98,14 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         }
         evaluated = [
             EvaluatedSplit(
-                table, compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered)
+                table,
+                compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered, decided.alpha),
             )
             for split, table in predictions.items()
             if dataset.source.task == "classification" or not np.isnan(dataset.targets(split)).all()
         ]
+        if dataset.source.task == "anomaly":
+            evaluated = [_add_pixel_metrics(context, train_state, one) for one in evaluated]
     except DataError as error:  # the model is kept, without decisions
         write_bundle(context, train_state, None)
         if isinstance(error, NonFiniteError):
@@ -118,20 +132,37 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     _write_report(
         context, reasons, train_state, evaluated, outputs[last.predictions.split].images, totals, decided, compared
     )
-    if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
+    if isinstance(last.metrics, ClassificationMetrics | AnomalyMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
+
+
+def _add_pixel_metrics(context: TrainContext, train_state: TrainState, one: EvaluatedSplit) -> EvaluatedSplit:
+    """The metrics of a split with those of pixels, where it has masks."""
+    plan, dataset, rows = context.plan, context.dataset, context.dataset.splits[one.predictions.split]
+    assert isinstance(train_state.model, ViT) and isinstance(one.metrics, AnomalyMetrics)
+    groups = _split_groups(dataset, one.predictions.split)
+    settings = InferenceSettings(device=plan.compute.device, batch_size=EVALUATION_BATCH)
+    fields = measure_pixels(train_state.model, dataset.source, rows, plan.image, settings, groups)
+    return one._replace(metrics=dataclasses.replace(one.metrics, **fields))
 
 
 def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_validation: int) -> list[str]:
     """What too few validation images leave undecided; empty where there are enough."""
     few = f"{format_count(num_validation, 'validation picture')} cannot"
     notes: list[str] = []
-    uncalibrated = plan.decisions.calibrate and task != "regression" and not decisions.temperature
+    if decisions.alpha > plan.decisions.alpha:
+        n = round(1 / decisions.alpha) - 1
+        what = "group" if decisions.calibration_weights else "good picture"
+        notes.append(
+            f"{format_count(n, what)} promise at most {decisions.alpha:.1%} false alarms, 1 / (n + 1), so defects are "
+            f"decided by that. {plan.decisions.alpha:.1%} takes {math.ceil(1 / plan.decisions.alpha - 1 - 1e-9):,}."
+        )
+    uncalibrated = plan.decisions.calibrate and task not in ("regression", "anomaly") and not decisions.temperature
     if uncalibrated and 0 < num_validation < calibration.MIN_IMAGES:
         needed = f"which takes {calibration.MIN_IMAGES}"
         notes.append(f"{few} calibrate probabilities, {needed}: treat them as a ranking, not as percentages.")
-    if decisions.unlike is None and 0 < num_validation < min_calibration_size(OOD_ALPHA):
+    if task != "anomaly" and decisions.unlike is None and 0 < num_validation < min_calibration_size(OOD_ALPHA):
         needed = f"which takes {min_calibration_size(OOD_ALPHA)}"
         notes.append(f"{few} tell which pictures are unlike the training, {needed}, so this is off.")
     return notes
@@ -294,6 +325,7 @@ def _report_facts(
         metrics=tuple(each for each in metrics if isinstance(each, ClassificationMetrics)),
         label_metrics=tuple(each for each in metrics if isinstance(each, MultilabelMetrics)),
         number_metrics=tuple(each for each in metrics if isinstance(each, RegressionMetrics)),
+        anomaly_metrics=tuple(each for each in metrics if isinstance(each, AnomalyMetrics)),
         decisions=decisions,
         evaluated_precision=DEFAULT_SETTINGS.precision,
         fast_precision=compared,
