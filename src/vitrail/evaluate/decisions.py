@@ -24,7 +24,7 @@ from .predictions import (
     MultilabelPredictions,
     RegressionPredictions,
     TaskPredictions,
-    anomaly_predictions,
+    anomaly_fields,
 )
 from .prevalence import shift_probabilities
 from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
@@ -163,7 +163,8 @@ def predictions_from_outputs(
         scores = outputs.reshape(len(rows))
         p_values = by.p_values(scores)
         found = by.find_defects(p_values)
-        return anomaly_predictions(scores, p_values, found, defect_types=defect_types, **shared)
+        fields = anomaly_fields(scores, p_values, found)
+        return ClassificationPredictions(**fields, **shared, defect_types=defect_types)
     outputs = outputs.reshape(len(rows), len(names))
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
     shared["abstain_reasons"] = by.abstain_reasons(

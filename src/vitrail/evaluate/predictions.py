@@ -221,18 +221,15 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
     )
 
 
-def anomaly_predictions(
-    scores: np.ndarray, p_values: np.ndarray, is_defect: np.ndarray, **shared: Any
-) -> ClassificationPredictions:
-    """The table of an anomaly model from its scores [n], their p-values [n] and what is called a defect, bool [n]."""
-    return ClassificationPredictions(
-        **shared,
-        classes=ANOMALY_CLASSES,
-        probabilities=np.stack([p_values, 1 - p_values], axis=1),
-        predicted=is_defect.astype(np.int64),
-        scores=scores.astype(np.float32, copy=False),
-        p_values=p_values,
-    )
+def anomaly_fields(scores: np.ndarray, p_values: np.ndarray, is_defect: np.ndarray) -> dict[str, Any]:
+    """The fields of the table of an anomaly model, of its scores [n], p-values [n] and what is a defect, bool [n]."""
+    return {
+        "classes": ANOMALY_CLASSES,
+        "probabilities": np.stack([p_values, 1 - p_values], axis=1),
+        "predicted": is_defect.astype(np.int64),
+        "scores": scores.astype(np.float32, copy=False),
+        "p_values": p_values,
+    }
 
 
 def read_anomaly_predictions_csv(path: Path) -> ClassificationPredictions:
@@ -249,10 +246,12 @@ def read_anomaly_predictions_csv(path: Path) -> ClassificationPredictions:
     types = np.array([unescape_cell(cells[0]) for _, cells in table.rows], object)
     targets = np.where(types == "", UNKNOWN_CLASS, types != GOOD).astype(np.int64)
     known = bool((types != "").any())
-    return anomaly_predictions(
-        scores, p_values, np.array(labels) == 1, **table.shared,
-        targets=targets if known else None, defect_types=types if known else None,
-    )  # fmt: skip
+    return ClassificationPredictions(
+        **table.shared,
+        **anomaly_fields(scores, p_values, np.array(labels) == 1),
+        targets=targets if known else None,
+        defect_types=types if known else None,
+    )
 
 
 def _classes_from_header(header: Sequence[str], path: Path) -> tuple[str, ...]:

@@ -47,6 +47,8 @@ class ViTKeywords(TypedDict, total=False):
     """Bias of the projection of patches."""
     patch_norms: bool
     """Normalise every flattened patch before the projection and every token after it (vit-pytorch)."""
+    token_norm: bool
+    """Normalise every patch token after the projection, before positions are added (AIMv2)."""
     pad: bool
     """Pad images with zeros at the right and the bottom to whole patches, instead of refusing them."""
     class_token: bool
@@ -63,9 +65,18 @@ class ViTKeywords(TypedDict, total=False):
     resample: Resample
     """How a learned table is resampled to another grid, see model/positions.py."""
     rotary: RotaryKind
-    """Rotation of queries and keys by row and column: axial is ours, from-one is that of xray_vit_patch16_224."""
+    """Rotation of queries and keys by row and column: axial is ours, from-one is that of xray_vit_patch16_224; the
+    others are those of DINOv3, EVA-02, RoPE-ViT, Perception Encoder (pe), and RoPE-ViT's learned one (mixed)."""
+    rotary_base: float | None
+    """Base of the frequencies of eva02, rope-vit and pe; 10000, 100 and 10000 unless given."""
+    rotary_grid: tuple[int, int] | None
+    """Rows and columns of patches to which these three scale the places of any other grid; None for no scaling."""
+    rotary_prefix: bool
+    """Rotate the tokens before the patches too, by learned angles (MLCD's class token, the registers of ViT-5)."""
     relative: int
     """Relative row and column tables on keys and values (Shaw et al. 2018), clipped at this distance; 0 for none."""
+    relative_bias: bool
+    """Add to the products of queries and keys a learned number for each head and offset between patches (BEiT)."""
     pre_norm: bool
     """Normalise the tokens before the first block (CLIP)."""
     qkv_bias: bool
@@ -74,10 +85,14 @@ class ViTKeywords(TypedDict, total=False):
     """That bias also on the keys (DINOv3 has none there)."""
     qk_norm: bool
     """Normalise every query and key over its head."""
+    qk_norm_joint: bool
+    """That norm is over all heads of a token together (InternViT-6B)."""
     qk_scale: float | None
     """Factor on the products of queries and keys; head width ** -0.5 unless given."""
     out_bias: bool
     """Bias of the attention's output projection."""
+    attention_norm: bool
+    """Normalise what all heads give together, before the output projection (sub-LN, as BEiT-3 and EVA-02's CLIP)."""
     norm: Norm
     """Class of every normalisation, by its torch name."""
     norm_eps: float
@@ -87,27 +102,38 @@ class ViTKeywords(TypedDict, total=False):
     matrices or packed in one, gate first."""
     mlp_bias: bool
     """Biases of the MLP."""
+    mlp_norm: bool
+    """Normalise the hidden numbers of the MLP before its last matrix (sub-LN, as BEiT-3 and EVA-02)."""
     activation: Activation
     """Class of the MLP's activation, by its torch name."""
     layer_scale: float | None
     """Initial value of a learned factor per channel at the end of every branch (Touvron et al. 2021); None for none."""
     parallel: bool
     """Attention and MLP read the same normalised tokens and are added together (Dehghani et al. 2023)."""
+    post_norm: bool
+    """Normalise the output of each branch instead of its input (Liu et al. 2022, residual post-norm)."""
     final_norm: bool
     """Normalise the tokens after the last block."""
     pooled_norm: bool
     """Normalise the pooled vector."""
     pool: Pool
     """Input of the head: the class token, the mean of the patch tokens, both side by side, the mean of all tokens
-    (mean-all), or attention of a learned probe to all tokens (attention); its layers are plain, with biases and without
-    dropout, whatever the blocks have."""
+    (mean-all), attention of a learned probe to all tokens (attention), or every patch token by itself (patches). The
+    layers of attention are plain, with biases and without dropout, whatever the blocks have."""
     pool_blocks: int
     """How many of the last blocks the pooling reads, side by side, each through the final norm (DINOv2's linear
     evaluation, Oquab et al. 2023, reads 4)."""
     pool_every: int
     """Distance between these blocks: pool_blocks=4 and pool_every=2 read blocks 6, 8, 10 and 12 of 12."""
+    pool_heads: int | None
+    """Attention heads of the probe; heads unless given."""
+    pool_mlp_width: int | None
+    """Hidden width of the MLP behind the probe; mlp_width unless given."""
     head: Head
-    """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
+    """One matrix; a hidden layer with tanh before it (the ViT paper's pre-training head); or bank: patches of good
+    pictures, from which every patch has a distance, see model/patch_bank.py."""
+    bank_size: int
+    """Patches in the bank, which are stored as float16; 0 with any other head."""
     head_bias: bool
     """Bias of the head's last matrix."""
     distillation_head: bool

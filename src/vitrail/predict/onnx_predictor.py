@@ -19,7 +19,7 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
     TaskPredictions,
-    anomaly_predictions,
+    anomaly_fields,
     concat_predictions,
 )
 from ..files import onnx_guard
@@ -143,7 +143,8 @@ def predictions_from_outputs(
     if metadata.task == "anomaly":
         scores = outputs[exported.LOGITS].reshape(len(paths))
         p_values = outputs[exported.PROBABILITIES].reshape(len(paths), 2)[:, 0].astype(np.float64)
-        return anomaly_predictions(scores, p_values, predicted.reshape(len(paths)) == 1, **shared)
+        fields = anomaly_fields(scores, p_values, predicted.reshape(len(paths)) == 1)
+        return ClassificationPredictions(**fields, **shared)
     shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
     if metadata.task == "multilabel":
         return MultilabelPredictions(predicted=predicted.astype(bool), **shared)

@@ -15,7 +15,7 @@ from vitrail.data.source import Source
 from vitrail.errors import DataError
 from vitrail.evaluate.anomaly_metrics import compute_anomaly_metrics
 from vitrail.evaluate.pixel_metrics import _compute, count_levels, read_mask, spread_map
-from vitrail.evaluate.predictions import ClassificationPredictions, anomaly_predictions, read_predictions_csv
+from vitrail.evaluate.predictions import ClassificationPredictions, anomaly_fields, read_predictions_csv
 from vitrail.evaluate.task_metrics import compute_metrics, iter_results
 from vitrail.spec import ImageSpec
 
@@ -26,10 +26,14 @@ def table(n: int = 60, good: int = 40) -> ClassificationPredictions:
     scores = (generator.normal(size=n) + 1.5 * targets).round(1).astype(np.float32)  # with ties
     types = np.where(targets == 0, "good", np.where(np.arange(n) % 2, "scratch", "dent")).astype(object)
     p_values = 1 / (1 + np.exp(scores.astype(np.float64)))
-    return anomaly_predictions(
-        scores, p_values, scores > 1, paths=("",) * n, ids=tuple(map(str, range(n))), split="test", targets=targets,
+    return ClassificationPredictions(
+        **anomaly_fields(scores, p_values, scores > 1),
+        paths=("",) * n,
+        ids=tuple(map(str, range(n))),
+        split="test",
+        targets=targets,
         defect_types=types,
-    )  # fmt: skip
+    )
 
 
 def test_metrics_are_those_of_scikit_learn():

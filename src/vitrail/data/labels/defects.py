@@ -32,7 +32,7 @@ def split_good_from_defects(source: Source, settings: DataSettings) -> Source:
 
     Raises:
         UsageError: no such class as `settings.good`, or a task other than one of K.
-        DataError: it cannot be told which class holds the good pictures, or it is empty.
+        DataError: the names do not say which class holds the good pictures, or it is empty.
     """
     if TYPE_COLUMN in source.metadata and source.classes == ANOMALY_CLASSES:
         return source  # opened before
