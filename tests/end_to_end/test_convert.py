@@ -89,6 +89,7 @@ def test_the_default_place_is_named_after_the_model(tmp_path, monkeypatch):
     assert conversion.default_conversion_path(".", "bundle") == tmp_path / "run.1-bundle"
 
 
+@pytest.mark.wide
 def test_what_only_our_predictions_do_is_told(vitrail, plain, tmp_path):
     from vitrail.checkpoints import bundle
 
@@ -194,6 +195,7 @@ def test_another_channel_count_needs_a_policy_which_is_told(vitrail, plain, tmp_
     )
 
 
+@pytest.mark.wide
 def test_the_example_of_the_help_with_settings_is_one_that_works(vitrail, plain, tmp_path):
     from vitrail.cli.commands.convert import Convert
 

@@ -37,6 +37,7 @@ def test_every_block_and_output_is_the_references(name: str, naming: str, tmp_pa
         assert difference < 1e-5, size
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.memory])
 def test_gradients_on_every_parameter_are_the_references(name: str, tmp_path: Path) -> None:
     case = CASES[name]

@@ -32,6 +32,7 @@ def test_every_block_and_gradient_equals_timms_at_the_native_size(case: str, tmp
     compare_gradients(case, model, loaded, images)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_equals_timms_at_other_sizes(case: str, tmp_path: Path) -> None:
     model = reference(case, **({} if case.startswith("NaFlex") else {"dynamic_img_size": True}))

@@ -80,6 +80,7 @@ def test_a_folder_and_a_bare_file_with_its_name_are_exact(name: str, tmp_path: P
     assert bare.spec.mean == pytest.approx(timm.get_pretrained_cfg(name).mean)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", [name for name in FAMILIES if not name.startswith(FIXED_SIZE)])
 def test_other_sizes_are_exact(name: str, tmp_path: Path) -> None:
     model = tiny(name, dynamic_img_size=True)
@@ -192,6 +193,7 @@ def test_an_answer_to_the_question_reads_the_bare_file(name: str, tmp_path: Path
     compare(load_checkpoint(saved_bare(model, tmp_path / "w.safetensors"), answered), model, 16, 16)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "changes", "activation"),
     [

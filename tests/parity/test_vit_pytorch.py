@@ -252,6 +252,7 @@ OLD_VARIANTS = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", ["class", "one head and the identity", "simple"])
 @pytest.mark.parametrize("pool", ["class", "mean-all"])
 @pytest.mark.parametrize("version", OLD_VARIANTS)

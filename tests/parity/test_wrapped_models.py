@@ -187,7 +187,7 @@ def test_weights_averaged_by_torch_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("swin_tiny_patch4_window7_224", "relative position biases"),
+        ("swin_tiny_patch4_window7_224", "attention in windows with relative biases, as Swin has it"),
         ("vit_tiny_r_s16_p8_224", "a convolutional network before its patches"),
         ("hiera_tiny_224", "blocks that change their width"),
     ],

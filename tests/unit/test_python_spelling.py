@@ -34,7 +34,7 @@ FOREIGN = (
     "--dry-run and send them from elsewhere: hf upload",
 )  # fmt: skip
 """Flags of other programs, and two sentences that only the command line prints."""
-SHELL = re.compile(r"vitrail (check|evaluate|explain|report|train) ([A-Z]+ )?--[a-z-]+")
+SHELL = re.compile(r"vitrail (check|convert|evaluate|explain|report|train) ([A-Z]+ )?--[a-z-]+")
 """Commands without a counterpart in Python stay commands."""
 
 
@@ -60,6 +60,9 @@ SHELL = re.compile(r"vitrail (check|evaluate|explain|report|train) ([A-Z]+ )?--[
         ("(vitrail embed runs/a PICTURES --to f.npy), or", '(vitrail.open("runs/a").embed(PICTURES)), or'),
         ("teach it: vitrail train SOURCE --weights m", 'teach it: vitrail.fit(source, weights="m")'),
         ("Make it with: vitrail export runs/a --to onnx", 'Make it with: vitrail.open("runs/a").export("onnx")'),
+        ("Give --at defective=0.30, or", 'Give at={"defective": 0.30}, or'),
+        ("first: vitrail decide RUN --use training", 'first: vitrail.open(RUN).decide(use="training")'),
+        ("Continue with: vitrail tune --resume t", 'Continue with: vitrail.tune(source, out="t", resume=True)'),
         ("write it with vitrail check SOURCE --out DIR.", "write it with vitrail check SOURCE --out DIR."),
         ("the command line: recipe.lr must be a number.", "settings: recipe.lr must be a number."),
         ("the command line: data.folds must be 0.", "folds must be 0."),

@@ -37,6 +37,14 @@ def splits() -> dict[str, object]:
     }
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """As in a terminal; a shell starts programs in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The unbroken run."""

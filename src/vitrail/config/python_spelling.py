@@ -12,18 +12,21 @@ import shlex
 from functools import partial
 
 ARGUMENTS = (
-    "calibrate|channels-policy|channels|class|data-root|device|epochs|exclude|folds|group|heads|image-size|layer|layout|"
-    "match|minutes|model|network|outputs|out|pool|precision|seed|split|steps|task|to|weights"
+    "abstain|alpha|at|band|by|calibrate|channels-policy|channels|class|data-root|device|epochs|estimate|exclude|folds|"
+    "group|heads|image-size|keep|layer|layout|match|minutes|model|network|outputs|out|pool|positive|precision|"
+    "prevalence|rule|seed|split|steps|task|test|to|trials|use|val|weights"
 )
 """Flags that are an argument of a public function, with a value."""
+BY_NAME = ("at", "prevalence")
+"""Arguments that are a number for each name, NAME=NUMBER behind their flags."""
 SWITCHES = "dry-run|force|pretrain|private|resize|sets|skip-bad"
 """Flags that are an argument of a public function, without one."""
-PLACEHOLDERS = "COLUMN|DIR|FILE|FOLDER|IMAGES|LABELS|N|NAME|NUMBER|PICTURES|RUN|SOURCE"
+PLACEHOLDERS = "COLUMN|DIR|FILE|FOLDER|IMAGES|LABELS|N|NAME|NUMBER|PICTURES|RULE|RUN|SOURCE"
 """Words that stand for a value of the reader's."""
 NO_VALUES = (
     "a|above|after|alone|already|and|another|are|as|asks|at|before|begins|below|beside|brings|by|can|cannot|each|"
-    "else|for|from|has|have|holds|in|is|it|leaves|makes|must|names|needs|no|not|of|on|or|others|out|reads|says|shows|"
-    "so|takes|than|that|the|to|uses|was|were|what|when|where|which|with|without|would|writes"
+    "else|for|from|has|have|holds|in|is|it|keeps|leaves|makes|must|names|needs|no|not|of|on|or|others|out|reads|says|"
+    "shows|so|takes|than|that|the|to|trains|uses|was|were|what|when|where|which|with|without|would|writes"
 )
 """Words behind a flag that go on with the sentence."""
 OF_DATA = "data_root|exclude|folds|group|skip_bad|task"
@@ -36,7 +39,7 @@ _VALUE = rf"(?: (?!(?:{NO_VALUES})(?:[\s,;:)]|\.?$|\.\s))(?P<value>{_WORD}))?"
 _FLAG = re.compile(
     r"(?P<shell>vitrail [a-z]+(?: (?:--[\w.-]+|[A-Z][\w./=,-]*))+)"  # has no counterpart: stays a command
     r"|(?P<source>\bSOURCE\b)"
-    rf"|--(?:(?P<switch>{SWITCHES})|(?P<section>[a-z]+)\.(?P<field>[\w-]+|\*){_VALUE}"
+    rf"|--(?:(?P<switch>{SWITCHES})(?!\.[a-z])|(?P<section>[a-z]+)\.(?P<field>[\w-]+|\*){_VALUE}"
     rf"|(?P<argument>{ARGUMENTS}){_VALUE.replace('value', 'given')})(?![\w-])"
 )
 _COMMANDS = tuple(
@@ -46,6 +49,10 @@ _COMMANDS = tuple(
             rf"vitrail train --resume ({_WORD}) --([\w.]+) ({_WORD})",
             "{1} = {2} in plan.toml, and vitrail.open({0}).resume()",
         ),
+        (rf"vitrail tune --resume ({_WORD})", "vitrail.tune(source, out={}, resume=True)"),
+        (rf"vitrail decide ({_WORD}) --rule ({_WORD}) --keep ({_WORD})", "vitrail.open({}).decide(rule={}, keep={})"),
+        (rf"vitrail decide ({_WORD}) --rule ({_WORD})", "vitrail.open({}).decide(rule={})"),
+        (rf"vitrail decide ({_WORD}) --use ({_WORD})", "vitrail.open({}).decide(use={})"),
         (rf"(?:vitrail train )?--resume ({_WORD})", "vitrail.open({}).resume()"),
         (rf"vitrail train ({_WORD}) --weights ({_WORD})", "vitrail.fit({}, weights={})"),
         (rf"vitrail embed ({_WORD}) ({_WORD}) --to {_WORD}", "vitrail.open({}).embed({})"),
@@ -83,8 +90,10 @@ def _spell_flag(found: re.Match[str]) -> str:
     if found["switch"]:
         return f"{_to_identifier(found['switch'])}=True"
     if found["argument"]:
-        name = "target" if found["argument"] == "class" else _to_identifier(found["argument"])
-        return f"{name}={_to_literal(found['given'] or '')}"
+        name, given = _to_identifier(found["argument"]), found["given"] or ""
+        if name in BY_NAME and (pair := re.fullmatch(r"(.+)=([\d.]+)", given)):
+            return f"{name}={{{_to_literal(pair[1])}: {pair[2]}}}"
+        return f"{'target' if name == 'class' else name}={_to_literal(given)}"
     value = f" {found['value']}" if found["value"] else ""
     if found["field"] == "*":
         return f'the settings of "{found["section"]}"{value}'

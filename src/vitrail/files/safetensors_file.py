@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -58,12 +59,25 @@ def save_tensors(
     """
     plain = _copy_shared({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     if not checksum:
-        write_bytes(path, safetensors.save(plain, dict(metadata)))
+        write_bytes(path, _serialize(plain, metadata))
         return
-    data = safetensors.save(plain, {**metadata, CHECKSUM: _ZEROS})
+    data = _serialize(plain, {**metadata, CHECKSUM: _ZEROS})
     place = data.index(f'"{CHECKSUM}":"{_ZEROS}"'.encode()) + len(CHECKSUM) + 4
     digest = hashlib.sha256(data).hexdigest().encode()
     write_bytes(path, b"".join((memoryview(data)[:place], digest, memoryview(data)[place + 64 :])))
+
+
+def _serialize(tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a file. The library writes several entries of metadata in random order; here they are sorted."""
+    data = safetensors.save(tensors, dict(metadata))
+    if len(metadata) < 2:
+        return data
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    header["__metadata__"] = dict(sorted(metadata.items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[begin:]))
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

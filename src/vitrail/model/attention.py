@@ -124,6 +124,7 @@ class Attention(nn.Module):
         qk, v = qkv.split([2, 1], dim=2)
         if self.q_norm is not None and self.k_norm is not None:
             qk = qk.flatten(-2) if self.joint else qk  # [B, T, 2, A d] or [B, T, 2, A, d]
+            qk = qk.to(self.q_norm.weight.dtype)  # as autocast does it for LayerNorm, but not for RMSNorm
             qk = torch.stack([self.q_norm(qk[:, :, 0]), self.k_norm(qk[:, :, 1])], dim=2)
             qk = qk.unflatten(-1, (self.heads, -1)) if self.joint else qk
         qk = qk if rotary is None else apply_rotary(qk, rotary)

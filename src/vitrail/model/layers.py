@@ -129,6 +129,6 @@ def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"LayerNorm": nn.LayerNorm, "RMSNorm": nn.RMSNorm}
 
 
-def make_norm(config: ViTConfig, width: int | None = None) -> nn.Module:
+def make_norm(config: ViTConfig, width: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
     """A norm of the configured class over `width` numbers, by default the width of a token."""
     return NORMS[config.norm](config.width if width is None else width, eps=config.norm_eps)

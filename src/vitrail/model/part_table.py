@@ -32,7 +32,6 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
     pooled = config.pooled_width * (2 if config.distillation_head else 1)
     prefix = f" behind {config.describe_prefix}" if config.prefix else ""
     positions: list[str] = [config.positions] * (config.positions != "none")
-    positions += [f"rotary {config.rotary}"] * (config.rotary != "none")
     positions += ["relative"] * bool(config.relative)
     block = (
         f"{config.depth} x Block: {config.heads} heads of {config.head_dim}, {config.mlp} MLP of {config.mlp_width} "
@@ -42,6 +41,7 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
     kinds = {
         "tokens": (f"{config.patches} patches of {config.patch[0]} x {config.patch[1]}{prefix}", tokens),
         "positions": (" and ".join(positions), tokens),
+        "rotary": (f"rotary {config.rotary}" * (config.rotary != "none"), ""),
         "encoder.pre_norm": (config.norm * config.pre_norm, tokens),
         "encoder.blocks": (block * bool(config.depth), tokens),
         "encoder.norm": (config.norm * config.final_norm, normed),

@@ -13,6 +13,8 @@ DEFAULT_REASONS = {
     "seed": "start of every random choice; any number does",
     "minutes": "as asked for, ten where nothing was; 0 where steps, epochs or a plan were",
     "data.data_root": "the usual places of a named set; a table's own folder",
+    "data.val_source": "no --val was given",
+    "data.test_source": "no --test was given",
     "data.task": "the label columns tell it",
     "data.path": "found by its name and values",
     "data.targets": "found by their names and values",

@@ -86,5 +86,5 @@ def test_sets_and_ranges_of_too_few_pictures_are_refused_with_the_floor(miss, fl
 
 def test_sets_of_labels_are_refused():
     table = labels(np.ones((3, 2), np.float32), np.ones((3, 2), np.float32))
-    with pytest.raises(UsageError, match=r"answers each label by itself.*--decisions\.threshold_rule"):
+    with pytest.raises(UsageError, match=r"answers each label by itself.*vitrail decide RUN --rule"):
         add_prediction_sets(table, Decisions(cuts=(0.5, 0.5)))

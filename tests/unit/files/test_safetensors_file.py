@@ -141,3 +141,15 @@ def test_a_hash_that_stands_twice_is_none(alone):
     alone.write_bytes(length.to_bytes(8, "little") + data[8:])
     with pytest.raises(DamagedFileError, match="the hash in its header is no hash"):
         load_tensors(alone)
+
+
+def test_a_file_with_much_metadata_has_the_same_bytes_every_time(tmp_path):
+    tensors = {"b": torch.arange(5.0), "a": torch.ones(2, 3, dtype=torch.bfloat16)}
+    metadata = {f"key {n}": f"ü {n}" for n in range(9)}
+    written = set()
+    for _ in range(4):
+        save_tensors(tmp_path / "file.safetensors", tensors, metadata)
+        written.add((tmp_path / "file.safetensors").read_bytes())
+    assert len(written) == 1 and read_metadata(tmp_path / "file.safetensors") == metadata
+    read = load_tensors(tmp_path / "file.safetensors")
+    assert read.keys() == tensors.keys() and all(torch.equal(read[name], tensors[name]) for name in tensors)

@@ -290,6 +290,7 @@ def test_a_stated_prevalence_moves_probabilities_thresholds_and_predictive_value
     assert same.labels[0].misses == free.labels[0].misses  # a share of the positives does not depend on how many
 
 
+@pytest.mark.wide
 def test_a_prevalence_elsewhere_is_estimated_and_changes_nothing(tmp_path):
     run = store_run(tmp_path / "run", n=2000, settings=POSITIVE)
     stored = open_stored_run(run)
@@ -327,6 +328,7 @@ def test_the_verb_prints_old_and_new_side_by_side_and_json(tmp_path, capsys):
     assert "--at takes NAME=SHARE" in capsys.readouterr().err
 
 
+@pytest.mark.wide
 def test_fourteen_labels_of_ten_thousand_pictures_take_less_than_a_second(tmp_path):
     names = tuple(f"finding{k}" for k in range(14))
     run = store_run(tmp_path / "run", "multilabel", n=10_000, names=names, K=14)

@@ -348,7 +348,7 @@ def cascading_randomization(
 def model_parts(model: ViT) -> tuple[str, ...]:
     """The parts in the order of shuffling; each is a prefix of parameter names."""
     blocks = (f"encoder.blocks.{i}." for i in reversed(range(model.config.depth)))
-    order = ("head.", "pool.", "encoder.norm.", *blocks, "encoder.pre_norm.", "positions.", "tokens.")
+    order = ("head.", "pool.", "encoder.norm.", *blocks, "encoder.pre_norm.", "rotary.", "positions.", "tokens.")
     names = [name for name, parameter in model.named_parameters() if parameter.numel() > 1]
     return tuple(part for part in order if any(name.startswith(part) for name in names))
 

@@ -189,7 +189,9 @@ def rotary_kernel_by_offset(model: ViT, grid: Grid) -> Float64[np.ndarray, "half
             "This model does not tell places by rotation. Its position table is the figure position-similarity."
         )
     if model.config.rotary == "mixed":
-        raise UsageError("Every head of every block has learned its own rotation here, of which there is no figure.")
+        raise UsageError(
+            "This model has learned a rotation for every head of every block, of which there is no figure."
+        )
     angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
     angles = (angles - angles[0]).reshape(*grid, -1)  # [rows, columns, half], from the first patch
     down, across = (np.concatenate([-side[:0:-1], side]) for side in (angles[:, 0], angles[0]))

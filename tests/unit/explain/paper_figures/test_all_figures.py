@@ -40,7 +40,7 @@ def ready(config, count: int):
 
 
 CAPTIONED = [name for name in FIGURES if name not in ("patch-grid", "token-strip")]
-ROTARY = {"axial rotary, RMSNorm", "rotary from one", "dinov3"}
+ROTARY = {"axial rotary, RMSNorm", "rotary from one", "dinov3", "rotary of a reference grid, probe"}
 
 
 @pytest.mark.each_value

@@ -16,7 +16,7 @@ from vitrail.checkpoints import bundle
 from vitrail.checkpoints.save import save_model
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.errors import DamagedFileError, UsageError
+from vitrail.errors import UsageError
 from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
@@ -353,7 +353,7 @@ def test_a_file_without_a_trunk_is_refused(fit, tmp_path):
     safetensors_file.save_tensors(
         tmp_path / "head.safetensors", {"head.weight": torch.zeros(3, 4), "head.bias": torch.zeros(3)}, {}
     )
-    with pytest.raises(DamagedFileError, match=r"head\.safetensors"):
+    with pytest.raises(UsageError, match=r"head\.safetensors: It is no plain Vision Transformer"):
         fit(drawn(), weights=str(tmp_path / "head.safetensors"))
 
 
