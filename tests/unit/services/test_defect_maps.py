@@ -133,11 +133,10 @@ def test_an_onnx_file_holds_the_bank_and_the_threshold(run: Path, pictures: list
 
 
 def test_what_a_model_without_a_bank_cannot_show_is_said(run: Path, capsys: pytest.CaptureFixture[str]):
-    class Plain:
-        task = "classification"
-
+    plain = object.__new__(Predictor)
+    plain.task = "classification"
     with pytest.raises(UsageError, match=r"this model answers classification\. For the reasons .* vitrail explain"):
-        require_maps(Plain())  # type: ignore[arg-type]
+        require_maps(plain)
     assert main(["decide", str(run), "--rule", "f1"]) == 2
     assert "decides by p-values of good pictures" in capsys.readouterr().err
     assert main(["report", str(run), "--for", "inspection"]) == 2

@@ -129,6 +129,8 @@ def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
         )
     fixed = [one.name for one in fields(ViTConfig) if one.name not in ADAPTABLE_FIELDS and one.name not in PROBE_HEAD]
     for name in fixed:
+        if name == "depth" and shape.head == "bank" and shape.depth <= checkpoint.config.depth:
+            continue  # the blocks above are left out
         if own[name] != wanted[name]:
             raise UsageError(
                 f"model.{name} comes from the checkpoint, {own[name]}, and cannot be {wanted[name]}. "
@@ -155,7 +157,8 @@ def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: F
     }
     if shape.head == "bank":
         head = {BANK_ROWS: torch.zeros(shape.bank_size, shape.pooled_width, dtype=torch.float16)}
-    return build_model(shape, values | head)
+    above = tuple(f"encoder.blocks.{i}." for i in range(shape.depth, own.depth))
+    return build_model(shape, {name: tensor for name, tensor in values.items() if not name.startswith(above)} | head)
 
 
 def _hash_tensors(model: ViT) -> str:

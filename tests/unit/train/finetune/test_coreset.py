@@ -20,6 +20,7 @@ from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.model.config import ViTConfig
 from vitrail.model.patch_bank import normalize_patches
+from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor
 from vitrail.runtime import RuntimeSettings
 from vitrail.services.evaluation import build_source_settings, evaluate_model, load_held_out, load_other_source
@@ -154,6 +155,10 @@ def test_the_bundle_has_the_bank_and_little_else_that_is_new(world: tuple[Path, 
     loaded = bundle.load_bundle(world[0] / "model")
     config: ViTConfig = loaded.model.config
     assert (config.head, config.pool, config.outputs, config.bank_size) == ("bank", "patches", 1, 768)
+    assert config.depth == 2 < SHAPE.depth and config.pool_blocks == 1
+    kept, theirs = loaded.model.state_dict(), create_model(SHAPE, 3).state_dict()
+    for name in ("encoder.blocks.1.mlp.fc2.weight", "encoder.norm.weight", "positions.table"):
+        assert torch.equal(kept[name], theirs[name])
     assert loaded.model.state_dict()["head.bank.rows"].dtype == torch.float16
 
 
