@@ -81,6 +81,7 @@ def fit(
     *,
     val: object | None = None,
     test: object | None = None,
+    alpha: float | None = None,
     callbacks: Sequence[EventCallback] = (),
 ) -> Run:
     """Train a model on a source of images and evaluate it, as `vitrail train`, with the same progress display.
@@ -94,7 +95,8 @@ def fit(
             default) takes a recommended one that is on this machine, and "none" starts from random values.
         minutes, epochs, steps: the budget, at most one of them; ten minutes by default.
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
-        task: "classification", "multilabel" or "regression"; by default inferred from the labels.
+        task: "classification", "multilabel" or "regression", by default inferred from the labels; or "anomaly", which
+            learns from good images alone.
         group: a column whose equal values (one patient, one module) stay in one split.
         exclude: a CSV of images to leave out, such as `vitrail check --out DIR` writes.
         folds: cross-validation with a model for each fold, which share the minutes; with "data.fold" in settings only
@@ -105,6 +107,7 @@ def fit(
             before mixing.
         settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         quiet: show no progress.
+        alpha: with task "anomaly" the share of good images that may be called defects; 0.01 by default.
         callbacks: functions that are called with every event, as `train` yields them. One that calls `event.stop()`
             ends the training, whose run is then returned unfinished; an error of one saves the run and is raised.
 
@@ -119,6 +122,7 @@ def fit(
             model=model, weights=_to_text(weights), minutes=minutes, epochs=epochs, steps=steps, seed=seed,
             image_size=_to_size(image_size), channels=channels, device=device, data_root=_to_path(data_root),
             skip_bad=skip_bad, task=task, group=group, exclude=_to_path(exclude), folds=folds, pretrain=pretrain,
+            alpha=alpha,
         ),
     )  # fmt: skip
     with replace_missing_streams():
@@ -152,6 +156,7 @@ def train(
     *,
     val: object | None = None,
     test: object | None = None,
+    alpha: float | None = None,
 ) -> Generator[Event, None, None]:
     """Train as `fit`, and yield what happens: `for event in vitrail.train("digits", minutes=1): ...`
 
@@ -172,6 +177,7 @@ def train(
             model=model, weights=_to_text(weights), minutes=minutes, epochs=epochs, steps=steps, seed=seed,
             image_size=_to_size(image_size), channels=channels, device=device, data_root=_to_path(data_root),
             skip_bad=skip_bad, task=task, group=group, exclude=_to_path(exclude), folds=folds, pretrain=pretrain,
+            alpha=alpha,
         ),
     )  # fmt: skip
     return lend_signals(events)

@@ -1,4 +1,4 @@
-"""scikit-learn estimators: `ViTClassifier`, `ViTMultiLabel` and `ViTRegressor`, trained by `vitrail.fit`."""
+"""scikit-learn estimators: `ViTClassifier`, `ViTMultiLabel`, `ViTRegressor` and `ViTAnomaly`, by `vitrail.fit`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
+    OutlierMixin,
     RegressorMixin,
     TransformerMixin,
 )
@@ -42,6 +43,7 @@ from .checkpoints.decision_versions import TRAINED
 from .config import describe
 from .config.keywords import explain_keyword, explain_keywords
 from .config.schema import unknown_setting_message
+from .data.labels.defects import GOOD
 from .data.open import open_source
 from .data.settings import DataSettings
 from .data.source import Source, Task
@@ -187,7 +189,8 @@ class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def _n_features_out(self) -> int:
         """D, for the names of the features."""
-        return self.run_.plan.model.pooled_width
+        shape = self.run_.plan.model
+        return shape.width if shape.pool == "patches" else shape.pooled_width
 
     def __getstate__(self) -> dict[str, Any]:
         """State with the run's files except checkpoints, so that an unpickled estimator can predict anywhere."""
@@ -710,6 +713,52 @@ def get_target_names(y: Any, count: int) -> tuple[str, ...]:
     if count > 1:
         return tuple(f"{k}" for k in range(count))
     return (str(y.name),) if getattr(y, "name", None) is not None else ("value",)
+
+
+class ViTAnomaly(OutlierMixin, ViTEstimator):
+    """What differs from good images, by a bank of their patches; for scikit-learn, with its outlier conventions.
+
+    X is as for `ViTClassifier`, of good images alone. `weights` names the checkpoint whose features are compared; there
+    are no steps, and minutes only choose the size of the images.
+
+    After `fit`: `run_` is the run; `offset_` is what `score_samples` of a defect is below; `n_features_in_` as there.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        return tags
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> ViTAnomaly:
+        """Fill the bank from good images.
+
+        Args:
+            y: not used.
+            groups: what images belong together, such as a lot's: the promise is then of further lots.
+
+        Raises:
+            UsageError, DataError, ValueError: X holds no images, or fewer than two groups of them.
+            as `vitrail.fit`.
+        """
+        images = self._parse_images(X, fitting=True)
+        examples = select_examples(images, np.zeros(len(images), np.int64), groups, None)
+        self._fit_run(examples, NamedLabels(examples.labels, (GOOD,)), "anomaly")
+        self.offset_ = -self.run_.predictor.decisions.alarm_score
+        return self
+
+    def score_samples(self, X: Any) -> Float64[np.ndarray, " n"]:
+        """The opposite of the score of each image: the lower, the less it looks like good ones."""
+        scores = self._predict_images(X, ClassificationPredictions).scores
+        assert scores is not None
+        return -scores.astype(np.float64)
+
+    def decision_function(self, X: Any) -> Float64[np.ndarray, " n"]:
+        """`score_samples` less `offset_`: below 0 for a defect."""
+        return np.asarray(self.score_samples(X) - self.offset_)
+
+    def predict(self, X: Any) -> Int64[np.ndarray, " n"]:
+        """-1 for each defect and 1 for each good image, by the promise of the run."""
+        return np.where(self._predict_images(X, ClassificationPredictions).indices == 1, -1, 1)
 
 
 # -- The run folder of an estimator.

@@ -55,7 +55,7 @@ class BundleInfo:
     spec: ImageSpec
     """Preprocessing of images for the model."""
     task: str
-    """classification, multilabel or regression."""
+    """classification, multilabel, regression or anomaly."""
     classes: tuple[str, ...]
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
@@ -260,8 +260,8 @@ def is_bundle(path: Path) -> bool:
 
 
 def _check_task(task: str) -> None:
-    if task not in ("classification", "multilabel", "regression"):
-        raise UsageError(f"The task must be classification, multilabel or regression. Got {task!r}.")
+    if task not in ("classification", "multilabel", "regression", "anomaly"):
+        raise UsageError(f"The task must be classification, multilabel, regression or anomaly. Got {task!r}.")
 
 
 # -- Ensemble: a folder of several bundles whose predictions are averaged

@@ -75,8 +75,9 @@ def check_model_fits(config: ViTConfig, spec: ImageSpec, classes: tuple[str, ...
             f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
             f"Got {spec.size} and {spec.channels}."
         )
-    if classes is not None and len(classes) != config.outputs:
-        raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")
+    expected = 2 if config.head == "bank" else config.outputs  # good and defect, by one score
+    if classes is not None and len(classes) != expected:
+        raise UsageError(f"Every one of the model's {expected} outputs needs a name. Got {len(classes)} names.")
 
 
 # -- Reading

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import DataError, UsageError
 from ..files.suggest import suggest_path
 from .decoding.decoded_image import IMAGE_EXTENSIONS
+from .labels.defects import split_good_from_defects
 from .settings import DataSettings, SourceKind, check_supported_settings
 from .source import MANIFEST_EXTENSIONS, SPLIT_NAMES, Source
 from .sources.class_folders import open_class_folders
@@ -51,6 +52,12 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
         DataError: it does not exist, or its contents cannot be used.
     """
     settings = settings or DataSettings()
+    opened = _read_source(source, settings)
+    return split_good_from_defects(opened, settings) if settings.task == "anomaly" else opened
+
+
+def _read_source(source: object, settings: DataSettings) -> Source:
+    """As `open_source`, with the classes as they are written."""
     if not isinstance(source, SplitSources) and (settings.val_source or settings.test_source):
         source = SplitSources(source, settings.val_source or None, settings.test_source or None)
     if isinstance(source, SplitSources):
@@ -91,11 +98,12 @@ def _open_split_sources(sources: SplitSources, settings: DataSettings) -> Source
     """Open each source, those of val and test with the task of the training pictures, and join them."""
     from .sources.joined import join_sources
 
-    opened = {"train": open_source(sources.train, settings)}
+    opened = {"train": _read_source(sources.train, settings)}
     for split, source in (("val", sources.val), ("test", sources.test)):
         if source is not None:
             try:
-                opened[split] = open_source(source, replace(settings, task=opened["train"].task))
+                task = "anomaly" if settings.task == "anomaly" else opened["train"].task
+                opened[split] = _read_source(source, replace(settings, task=task))
             except (DataError, UsageError) as error:
                 raise type(error)(f"The source of the {split} pictures: {error}") from error
     joined = join_sources(opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,8 +26,11 @@ class DataSettings:
     data_root: str = ""
     """Folder that holds the files of a named set, or a manifest's pictures; empty for the usual places, or the
     manifest's own folder."""
-    task: Literal["auto", "classification", "multilabel", "regression"] = "auto"
-    """One of K, any of K, or numbers; auto infers it from the label columns and says why."""
+    task: Literal["auto", "classification", "multilabel", "regression", "anomaly"] = "auto"
+    """One of K, any of K, numbers, or anomaly: what differs from good pictures; auto infers one of the first three from
+    the label columns and says why."""
+    good: str = ""
+    """With task anomaly the class of the good pictures; the only one, or one called good, ok or normal, if empty."""
     path: str = ""
     """Column of a manifest that names the pictures; found if empty."""
     targets: tuple[str, ...] = ()
@@ -78,9 +82,16 @@ class DataSettings:
                 "Folds validate on pictures that other folds train on, and those of a source of its own for val are "
                 "never trained on. Leave one of them out."
             )
+        if self.good and self.task != "anomaly":
+            raise UsageError(f"data.good {self.good} names good pictures, which only --task anomaly learns from.")
         for meaning in self.split_codes.values():
             if meaning not in ("train", "val", "test"):
                 raise UsageError(f"data.split must give each word train, val or test. Got {self.split!r}.")
+
+    @property
+    def label_task(self) -> str:
+        """The task by which labels are read: good pictures and defects are classes."""
+        return "classification" if self.task == "anomaly" else self.task
 
     @property
     def split_column(self) -> str:
@@ -108,8 +119,8 @@ SourceKind = Literal[
 
 # fmt: off
 COMMON_SETTINGS = frozenset({  # splitting, checking, decoding; the task is compared once it is known
-    "source", "val_source", "test_source", "task", "range", "skip_bad", "exclude", "val_fraction", "test_fraction",
-    "folds", "fold", "strata",
+    "source", "val_source", "test_source", "task", "good", "range", "skip_bad", "exclude", "val_fraction",
+    "test_fraction", "folds", "fold", "strata",
 })
 COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain", "decimal"})
 SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {
@@ -146,6 +157,11 @@ SETTING_MEANINGS = {  # the purpose of a setting, and what a source lacks that d
 SETTING_FLAGS = {"data_root": "--data-root", "group": "--group"}
 """Flags of settings that have a short form beside --data.NAME."""
 # fmt: on
+
+
+def advise_anomaly(source: str) -> str:
+    """The sentence for a source of good pictures only, after another: the task that needs no other class."""
+    return f" To find what differs from these alone: vitrail train {shlex.quote(source)} --task anomaly"
 
 
 def check_supported_settings(settings: DataSettings, kind: SourceKind, where: str) -> None:

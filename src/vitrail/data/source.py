@@ -45,7 +45,7 @@ class LazyImage(Protocol):
 ImageInput = Path | np.ndarray | LazyImage
 """A file, an array [H, W] or [H, W, C] of any integer or float type, or a `LazyImage` that fetches either."""
 
-Task = Literal["classification", "multilabel", "regression"]
+Task = Literal["classification", "multilabel", "regression", "anomaly"]
 SPLITS = ("train", "val", "test")
 CHUNK = 4096  # images of an array hashed at a time
 
@@ -57,7 +57,7 @@ def parse_task(word: str) -> Task:
         UsageError: there is no such task.
     """
     if word not in get_args(Task):
-        raise UsageError(f"The task must be classification, multilabel or regression. Got {word!r}.")
+        raise UsageError(f"The task must be classification, multilabel, regression or anomaly. Got {word!r}.")
     return cast(Task, word)
 
 
@@ -78,7 +78,8 @@ class Source:
     images: Sequence[ImageInput] | np.ndarray
     """One image per row; images of one shape may be a single array [n, H, W] or [n, H, W, C]."""
     targets: np.ndarray
-    """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1;
+    """int64 [n] for classes (of anomaly: 0 good, 1 a defect), or float32 [n, K] whose rows sum to 1 (soft labels);
+    float32 [n, K] for labels, 0..1;
     float64 [n, K] for numbers; in both NaN is unknown and masked."""
     ids: Sequence[str]
     """A name per row that is stable between runs."""
@@ -153,7 +154,7 @@ class Source:
             yield from map(_fingerprint_image, self.images)
 
     def _check_targets(self) -> None:
-        if self.task == "classification" and not self.has_soft_labels:
+        if self.task == "anomaly" or (self.task == "classification" and not self.has_soft_labels):
             wrong = (self.targets < 0) | (self.targets >= len(self.classes))
             rule = f"must lie in 0..{len(self.classes) - 1}, one number per class"
         else:

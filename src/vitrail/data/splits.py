@@ -37,6 +37,8 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
         UsageError: fractions that leave nothing to train on, or more folds than can be filled.
         DataError: a published split shares a group with another.
     """
+    if source.task == "anomaly":
+        return _split_good_images(source, settings, seed)
     kept = {split: np.sort(np.asarray(rows, dtype=np.int64)) for split, rows in source.splits.items()}
     if settings.folds:
         kept = {"train": _rows_for_folds(source), **({"test": kept["test"]} if "test" in kept else {})}
@@ -56,6 +58,47 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
         )
     splits = {**kept, **_split_train_rows(source, pool, wanted, seed, settings.strata)}
     return {split: splits[split] for split in SPLITS}
+
+
+MIN_GOOD_IMAGES = 50
+"""Good images from which some are held out by default; fewer all go into the bank, and promise by leaving each out."""
+
+
+def _split_good_images(source: Source, settings: DataSettings, seed: int) -> dict[str, RowIndices]:
+    """Good images to train on; defects, and of many good images a fraction, to test on.
+
+    Nothing is held out for validation: what is decided on the training images leaves each of them out in turn.
+    Published splits are kept, but for defects in train, which are in no split then.
+
+    Raises:
+        UsageError: folds are asked for, or fractions that leave nothing.
+    """
+    if settings.folds:
+        raise UsageError("--task anomaly leaves out every good picture in turn already. Leave --folds out.")
+    kept = {split: np.sort(np.asarray(rows, dtype=np.int64)) for split, rows in source.splits.items()}
+    others = np.concatenate([np.arange(0), *(rows for split, rows in kept.items() if split != "train")])
+    pool = kept.get("train", np.setdiff1d(np.arange(len(source)), others))
+    if leak := find_group_leaks(source, {"train": pool, **kept}):
+        raise DataError(leak)
+    is_good = source.targets[pool] == 0
+    train, held_out = pool[is_good], pool[:0]
+    fraction = settings.test_fraction
+    is_default = fraction == DataSettings().test_fraction
+    if "test" not in kept:
+        if not 0 <= fraction < 1:
+            raise UsageError(f"data.test_fraction must be 0 or more and leave something to train on. Got {fraction:g}.")
+        if fraction and not (is_default and len(train) < MIN_GOOD_IMAGES):
+            share = _assign_parts(
+                source,
+                train,
+                np.zeros(len(train), np.int64),
+                _draw_keys(source, train, seed, "split"),
+                np.array([1 - fraction, fraction]),
+            )
+            train, held_out = train[share == 0], train[share == 1]
+        held_out = np.sort(np.concatenate([held_out, pool[~is_good]]))
+    empty = np.zeros(0, np.int64)
+    return {"train": train, "val": kept.get("val", empty), "test": kept.get("test", held_out)}
 
 
 def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowIndices]:

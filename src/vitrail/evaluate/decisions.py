@@ -19,13 +19,21 @@ from . import conformal
 from .calibration import MIN_IMAGES, TargetScaling, fit_temperature
 from .inference import sigmoid, softmax
 from .ood import OOD_ALPHA, fit_ood_threshold
-from .predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions, TaskPredictions
+from .predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+    anomaly_fields,
+)
 from .prevalence import shift_probabilities
 from .tables import ABSTENTION_UNKNOWN
 from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
 
 DECISIONS_KEY = "decisions"
 """Their key in the notes of a bundle."""
+ALPHA_TOLERANCE = 1e-9
+"""Rounding of the sums in p-values."""
 UNSURE, UNLIKE = "unsure", "unlike"
 """Reasons of abstention: confidence below the cutoff, or out of distribution."""
 
@@ -58,6 +66,12 @@ class Decisions:
     """Half-width of the conformal range of each column, in its unit; empty with too few validation images."""
     prior_ratio: tuple[float, ...] = ()
     """What a stated prevalence multiplies the share of each class, or the odds of each label, by; empty: nothing."""
+    alpha: float = 0.0
+    """Of anomaly: an image is called a defect up to this p-value."""
+    calibration: tuple[float, ...] = ()
+    """Of anomaly: the scores of the good images, each from a bank without it, ascending."""
+    calibration_weights: tuple[float, ...] = ()
+    """Their weights, where images are exchangeable by groups; empty for 1."""
     version: str = ""
     """The name under which these were kept after the training; empty for the training's own."""
 
@@ -90,6 +104,21 @@ class Decisions:
         """bool [n, K]: the predicted labels."""
         return probabilities >= np.array(self.thresholds or (DEFAULT_THRESHOLD,), np.float64)
 
+    def p_values(self, scores: Float[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+        """float64 [n]: for each anomaly score how often that of a good image is as large."""
+        return conformal.conformal_p_values(scores, self.calibration, self.calibration_weights)
+
+    @property
+    def alarm_score(self) -> float:
+        """The anomaly score above which an image is called a defect."""
+        ends = np.nextafter(np.array(self.calibration), np.inf)  # just above each calibration score
+        called = np.flatnonzero(self.p_values(ends) <= self.alpha + ALPHA_TOLERANCE)
+        return self.calibration[int(called[0])]
+
+    def find_defects(self, p_values: Float64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """bool [n]: what is called a defect."""
+        return p_values <= self.alpha + ALPHA_TOLERANCE
+
     def abstain_reasons(
         self, probabilities: Float[np.ndarray, "n K"] | None, distances: Float64[np.ndarray, " n"] | None, n: int
     ) -> tuple[str, ...]:
@@ -118,6 +147,7 @@ def predictions_from_outputs(
     skipped: Sequence[tuple[str, str]] = (),
     decisions: Decisions | None = None,
     distances: np.ndarray | None = None,
+    defect_types: np.ndarray | None = None,
 ) -> TaskPredictions:
     """Build the table of predictions from model outputs.
 
@@ -129,8 +159,9 @@ def predictions_from_outputs(
         targets: int64 [n] for classes, [n, K] for the other tasks.
         decisions: calibration, thresholds and abstention; None applies none.
         distances: out-of-distribution distances, if they were computed.
+        defect_types: of anomaly, what the source calls each image.
     """
-    outputs, by = outputs.reshape(len(rows), len(names)), decisions or Decisions()
+    by = decisions or Decisions()
     shared: dict[str, Any] = {
         "paths": tuple(path for path, _ in rows),
         "ids": tuple(id for _, id in rows),
@@ -139,6 +170,13 @@ def predictions_from_outputs(
         "skipped": tuple(skipped),
         "decision": by.version,
     }
+    if task == "anomaly":
+        scores = outputs.reshape(len(rows))
+        p_values = by.p_values(scores)
+        found = by.find_defects(p_values)
+        fields = anomaly_fields(scores, p_values, found)
+        return ClassificationPredictions(**fields, **shared, defect_types=defect_types)
+    outputs = outputs.reshape(len(rows), len(names))
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
     shared["is_unlike_known"] = by.unlike is not None and distances is not None
     shared["abstain_reasons"] = by.abstain_reasons(
@@ -178,6 +216,25 @@ def fit_decisions(
     )
     answers = outputs if task == "regression" else basis.predict_proba(task, outputs)
     return fit_rules(basis, task, settings, classes, answers, targets)
+
+
+def fit_anomaly_decisions(
+    settings: DecisionSettings,
+    scores: Float64[np.ndarray, " n"],
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> Decisions:
+    """The decisions from the scores of good images, each from a bank without the image and the others of its group.
+
+    Alpha is at least the smallest p-value that these images allow: with a smaller one nothing would be a defect.
+    """
+    order = np.argsort(scores, kind="stable")
+    weights: tuple[float, ...] = ()
+    if groups is not None and len(np.unique(groups)) < len(groups):
+        _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        weights = tuple((1 / sizes[numbers])[order].tolist())
+    calibration = tuple(scores[order].tolist())
+    least = conformal.smallest_p_value(calibration, weights)
+    return Decisions(alpha=max(settings.alpha, least), calibration=calibration, calibration_weights=weights)
 
 
 def fit_rules(
@@ -267,8 +324,13 @@ def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, .
         "cuts": (decisions.cuts, K),
         "reach": (decisions.reach, K),
         "prior_ratio": (decisions.prior_ratio, K),
+        "calibration_weights": (decisions.calibration_weights, len(decisions.calibration)),
     }
     wrong = [name for name, (values, count) in expected.items() if values and len(values) != count]
+    if task == "anomaly" and not (
+        decisions.calibration and list(decisions.calibration) == sorted(decisions.calibration)
+    ):
+        wrong.append("calibration")
     factors = (*decisions.temperature, *decisions.prior_ratio, 1.0)
     if wrong or min(factors) <= 0 or (decisions.positive and decisions.positive not in classes):
         raise DamagedFileError(
@@ -358,7 +420,7 @@ def describe_limits(task: Task, decisions: Sequence[Decisions], num_validation: 
     if (task == "classification" or (task == "multilabel" and few)) and any(not one.temperature for one in decisions):
         why = _explain_missing_fit(num_validation, MIN_IMAGES)
         limits.append(f"Probabilities are not calibrated{why}: treat them as a ranking, not as percentages.")
-    if any(one.unlike is None for one in decisions):
+    if task != "anomaly" and any(one.unlike is None for one in decisions):  # whose score says already what is unlike
         why = _explain_missing_fit(num_validation, num_needed)
         limits.append(f"Which pictures are unlike the training is unknown{why}: abstain says {ABSTENTION_UNKNOWN}.")
     return limits
@@ -380,6 +442,8 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
     Raises:
         UsageError: labels, which have thresholds instead; or nothing was fitted, for example with too few images.
     """
+    if task == "anomaly":
+        raise UsageError("This model decides by p-values, which promise more than sets. Leave --sets out.")
     if task == "multilabel":
         raise _no_label_sets_error()
     if not (decisions.cuts if task == "classification" else decisions.reach):

@@ -140,7 +140,7 @@ def forward_batch(
     settings: InferenceSettings,
     task: Task = "classification",
     with_features: bool = False,
-) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
+) -> tuple[Float[Tensor, " B *K"], Float[Tensor, "B D"] | None]:
     """Outputs of one batch of preprocessed images, float32 on the device; for a model in `inference_mode`.
 
     Args:
@@ -166,7 +166,7 @@ def _forward_views(
     settings: InferenceSettings,
     task: Task,
     with_features: bool,
-) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
+) -> tuple[Float[Tensor, " B *K"], Float[Tensor, "B D"] | None]:
     """`forward_batch` without splitting the batch over threads."""
     dtype, features = DTYPES[settings.precision], None
     x = normalize(images.to(device), spec)  # [B, C, H, W] float32
@@ -319,13 +319,15 @@ def _start_thread_pool(teams: int, threads: int) -> ThreadPoolExecutor:
 
 
 class FeatureExtractor(nn.Module):
-    """A ViT without its head: images [B, C, H, W], or their mirror images, to pooled features [B, P]."""
+    """A ViT without its head: images [B, C, H, W], or their mirror images, to pooled features [B, P], or of patches
+    [B, N, P].
+    """
 
     def __init__(self, model: ViT, mirrored: bool = False):
         super().__init__()
         self.model, self.mirrored = model, mirrored
 
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B P"]:
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *N P"]:
         x, places = self.model.embed(images.flip(-1) if self.mirrored else images)
         pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.pool_span))
         return pooled

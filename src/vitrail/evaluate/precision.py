@@ -121,7 +121,9 @@ def read_comparison(info: Mapping[str, object], where: str) -> PrecisionComparis
 
 
 def get_scores(predictions: TaskPredictions) -> np.ndarray:
-    """Probabilities, or regression values, [n, K]."""
+    """Probabilities, or regression values, [n, K]; of anomaly the scores [n, 1]."""
+    if isinstance(predictions, ClassificationPredictions) and predictions.scores is not None:
+        return predictions.scores[:, None]
     return predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
 
 

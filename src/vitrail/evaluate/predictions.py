@@ -4,6 +4,7 @@ Reports and comparisons are built from these tables and never run the model agai
 
     path,id,split,target,label,probability,prob_<class>...[,set],abstain           classes
     path,id,split,target,label,probability,prob_<label>...,abstain                 labels
+    path,id,split,target,label,score,p_value,abstain                               anomaly
     path,id,split,target_<column>...,value_<column>...[,low_<column>,high_<column>...],abstain    regression
 
 Before `abstain` comes `decision`, the name of the kept decision that has answered, unless it is the training's own. An
@@ -20,6 +21,7 @@ from typing import Any, Never, TypeVar
 import numpy as np
 
 from ..data.csv_injection import escape_cell, unescape_cell
+from ..data.labels.defects import ANOMALY_CLASSES, GOOD
 from ..data.source import Task
 from ..errors import DataError, UsageError
 from .tables import (
@@ -41,6 +43,7 @@ UNKNOWN_CLASS = -1
 """Target of an image of unknown class; an empty cell in the file."""
 
 TARGET_COLUMNS = ("target", "label", "probability")
+ANOMALY_COLUMNS = ("target", "label", "score", "p_value")
 SET_COLUMN = "set"
 """Column of the conformal set, if sets were requested."""
 
@@ -57,9 +60,14 @@ class ClassificationRow(PredictionRow):
     """Its probability."""
     probabilities: dict[str, float]
     """The probability of each class, by its name."""
+    score: float | None = None
+    """Of anomaly: the larger, the less the image looks like good ones."""
+    p_value: float | None = None
+    """Of anomaly: how often a good image has a score as large."""
 
     def __str__(self) -> str:
-        return f"{self.id}: {self.abstain_reason or self.label} ({self.probability:.4f})"
+        figure = f"{self.probability:.4f}" if self.p_value is None else f"p {self.p_value:.4g}, score {self.score:.4g}"
+        return f"{self.id}: {self.abstain_reason or self.label} ({figure})"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,6 +78,9 @@ class ClassificationPredictions(PredictionTable):
     float32 [n, K], `confidences` those of the predicted classes. A run's own threshold may choose another class than
     the most probable one. `paths` and `ids` name the images, `abstained` (bool [n]) and `abstain_reasons` those without
     an answer, `skipped` those that could not be read. `sets` are conformal sets, bool [n, K], if they were asked for.
+
+    Of an anomaly model the classes are good and defect, and an image has a score and a p-value, by which `label` is
+    decided. `probabilities` are then the p-value and what it lacks to 1, and no probability of a defect.
     """
 
     targets: np.ndarray | None
@@ -82,6 +93,12 @@ class ClassificationPredictions(PredictionTable):
     """int64 [n]: the predicted class; None takes the most probable one."""
     sets: np.ndarray | None = None
     """bool [n, K]: conformal sets; None if they were not requested."""
+    scores: np.ndarray | None = None
+    """float32 [n]: anomaly scores; None for another task."""
+    p_values: np.ndarray | None = None
+    """float64 [n]: for each score how often that of a good image is as large; None for another task."""
+    defect_types: np.ndarray | None = None
+    """n names: what the source calls the image, good or the type of its defect; None if it does not say."""
 
     def __post_init__(self) -> None:
         _check_prediction_shape(self, self.probabilities, self.classes, "classes need probabilities")
@@ -104,6 +121,13 @@ class ClassificationPredictions(PredictionTable):
         return tuple(self.classes[k] for k in self.indices.tolist())
 
     @property
+    def target_names(self) -> tuple[str, ...]:
+        """n names: the true class, or the type of the defect; "" where it is unknown."""
+        if self.defect_types is not None:
+            return tuple(self.defect_types.tolist())
+        return tuple("" if k == UNKNOWN_CLASS else self.classes[k] for k in _targets_or_unknown(self).tolist())
+
+    @property
     def confidences(self) -> np.ndarray:
         """float32 [n]: the probability of the predicted class."""
         return self.probabilities[np.arange(len(self)), self.indices]
@@ -111,17 +135,33 @@ class ClassificationPredictions(PredictionTable):
     def __iter__(self) -> Iterator[ClassificationRow]:
         """One row per image, in order."""
         chances, answers = self.probabilities.tolist(), zip(self.labels, self.indices.tolist(), strict=True)
-        for shared, (label, k), row in zip(self._row_fields(), answers, chances, strict=True):
+        nothing = [None] * len(self)
+        scores = nothing if self.scores is None else self.scores.tolist()
+        p_values = nothing if self.p_values is None else self.p_values.tolist()
+        rows = zip(self._row_fields(), answers, chances, scores, p_values, strict=True)
+        for shared, (label, k), row, score, p_value in rows:
             named = dict(zip(self.classes, row, strict=True))
-            yield ClassificationRow(**shared, label=label, index=k, probability=row[k], probabilities=named)
+            yield ClassificationRow(
+                **shared, label=label, index=k, probability=row[k], probabilities=named, score=score, p_value=p_value
+            )
 
     def column_names(self) -> list[str]:
-        """Target, label, its probability, and that of every class; the set, if there are sets."""
+        """Target, label, its probability, and that of every class; the set, if there are sets. Of anomaly target,
+        label, score and p-value.
+        """
+        if self.scores is not None:
+            return list(ANOMALY_COLUMNS)
         names = [*TARGET_COLUMNS, *(f"prob_{name}" for name in self.classes)]
         return names if self.sets is None else [*names, SET_COLUMN]
 
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
+        if self.scores is not None and self.p_values is not None:
+            for target, label, score, p_value in zip(
+                self.target_names, self.labels, self.scores.tolist(), self.p_values.tolist(), strict=True
+            ):
+                yield [escape_cell(target), label, format_float32(score), format_float64(p_value)]
+            return
         names, escaped = [escape_cell(name) for name in self.classes], [escape_name(name) for name in self.classes]
         sets = None if self.sets is None else self.sets.astype(float).tolist()
         labels, confidences = self.indices.tolist(), self.confidences.tolist()
@@ -134,9 +174,12 @@ class ClassificationPredictions(PredictionTable):
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`; a set is a list of names."""
-        targets = _targets_or_unknown(self).tolist()
+        target = TypedColumn("text", [name or None for name in self.target_names])
+        if self.scores is not None and self.p_values is not None:
+            figures = {"score": TypedColumn("number", self.scores), "p_value": TypedColumn("double", self.p_values)}
+            return {"target": target, "label": TypedColumn("text", self.labels), **figures}
         columns = {
-            "target": TypedColumn("text", [None if k == UNKNOWN_CLASS else self.classes[k] for k in targets]),
+            "target": target,
             "label": TypedColumn("text", self.labels),
             "probability": TypedColumn("number", self.confidences),
             **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
@@ -176,6 +219,39 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
         classes=classes,
         predicted=np.array(labels, dtype=np.int64),
         sets=sets,
+    )
+
+
+def anomaly_fields(scores: np.ndarray, p_values: np.ndarray, is_defect: np.ndarray) -> dict[str, Any]:
+    """The fields of the table of an anomaly model, of its scores [n], p-values [n] and what is a defect, bool [n]."""
+    return {
+        "classes": ANOMALY_CLASSES,
+        "probabilities": np.stack([p_values, 1 - p_values], axis=1),
+        "predicted": is_defect.astype(np.int64),
+        "scores": scores.astype(np.float32, copy=False),
+        "p_values": p_values,
+    }
+
+
+def read_anomaly_predictions_csv(path: Path) -> ClassificationPredictions:
+    """Read a table of an anomaly model that `ClassificationPredictions.write_csv` wrote.
+
+    Raises:
+        DataError: not such a table; the message names the file and the line.
+    """
+    table = read_rows(path, ",".join(ANOMALY_COLUMNS), ANOMALY_COLUMNS)
+    numbers = np.array([_parse_numbers(cells[2:4], where, "scores") for where, cells in table.rows])
+    scores, p_values = numbers.reshape(len(table.rows), 2).T
+    positions = {name: k for k, name in enumerate(ANOMALY_CLASSES)}
+    labels = [_class_index(cells[1], positions, where, "label") for where, cells in table.rows]
+    types = np.array([unescape_cell(cells[0]) for _, cells in table.rows], object)
+    targets = np.where(types == "", UNKNOWN_CLASS, types != GOOD).astype(np.int64)
+    known = bool((types != "").any())
+    return ClassificationPredictions(
+        **table.shared,
+        **anomaly_fields(scores, p_values, np.array(labels) == 1),
+        targets=targets if known else None,
+        defect_types=types if known else None,
     )
 
 
@@ -501,7 +577,9 @@ def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
         return {"values": table.values, "ranges": table.ranges}
     arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities}
     arrays["predicted"] = decision_array(table)
-    return arrays | {"sets": table.sets} if isinstance(table, ClassificationPredictions) else arrays
+    if isinstance(table, ClassificationPredictions):
+        arrays |= {name: vars(table)[name] for name in ("sets", "scores", "p_values", "defect_types")}
+    return arrays
 
 
 def _targets_or_unknown(table: TaskPredictions) -> np.ndarray:
@@ -552,6 +630,8 @@ def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
     Raises:
         DataError: not such a table; the message names the file and the line.
     """
+    if task == "anomaly":
+        return read_anomaly_predictions_csv(path)
     if task == "classification":
         return read_class_predictions_csv(path)
     return read_label_predictions_csv(path) if task == "multilabel" else read_regression_predictions_csv(path)

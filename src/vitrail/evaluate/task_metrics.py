@@ -11,13 +11,14 @@ import numpy as np
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..files import atomic
 from . import metrics, multilabel_metrics, regression_metrics
+from .anomaly_metrics import AnomalyMetrics, compute_anomaly_metrics
 from .calibration import TargetScaling
 from .metrics import ClassificationMetrics
 from .multilabel_metrics import MultilabelMetrics
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions, TaskPredictions
 from .regression_metrics import RegressionMetrics
 
-TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
+TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics | AnomalyMetrics
 
 
 def compute_metrics(
@@ -25,6 +26,7 @@ def compute_metrics(
     scaling: TargetScaling | None = None,
     groups: np.ndarray | None = None,
     ordered: bool = False,
+    alpha: float | None = None,
 ) -> TaskMetrics:
     """Compute every metric of one table.
 
@@ -32,10 +34,13 @@ def compute_metrics(
         scaling: target scaling of regression; its mean is the constant prediction to compare with.
         groups: group of each image, such as its patient; images of one group may be correlated.
         ordered: whether the classes are ordinal, such as grades.
+        alpha: of anomaly, the promised rate of false alarms.
 
     Raises:
         DataError: no image has a known target, or a prediction is not finite.
     """
+    if isinstance(predictions, ClassificationPredictions) and predictions.scores is not None:
+        return compute_anomaly_metrics(predictions, groups, alpha)
     if isinstance(predictions, ClassificationPredictions):
         return metrics.compute_classification_metrics(predictions, groups, ordered)
     if isinstance(predictions, MultilabelPredictions):
@@ -56,7 +61,7 @@ def has_known_targets(predictions: TaskPredictions) -> bool:
 
 RESULTS_FILE = "results.csv"
 RESULTS_HEADER = ["split", "of", "figure", "value", "low", "high", "n"]
-RESULTS_PARTS = ("per_class", "per_label", "per_column")
+RESULTS_PARTS = ("per_class", "per_label", "per_column", "per_type")
 _INTERVAL = "_interval"
 
 

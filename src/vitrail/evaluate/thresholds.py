@@ -194,10 +194,15 @@ class DecisionSettings:
     """Share of pictures whose class may be missing from their set, or number from its range."""
     ordered: bool = False
     """The classes stand in an order, such as grades, so that a near miss is better than a far one."""
+    alpha: float = 0.01
+    """With task anomaly: share of good pictures that may be called defects. n good pictures promise 1 / (n + 1) at
+    best."""
 
     def __post_init__(self) -> None:
         ThresholdRule.parse(self.threshold_rule)
         conformal.min_calibration_size(self.conformal_alpha)
+        if not 0 < self.alpha < 1:
+            raise UsageError(f"decisions.alpha must lie between 0 and 1, for example 0.01. Got {self.alpha}.")
         if not 0 <= self.abstain_fraction < 1:
             raise UsageError(f"decisions.abstain_fraction must lie in 0..1. Got {self.abstain_fraction}.")
 
@@ -223,6 +228,8 @@ class DecisionSettings:
                 "from a threshold "
                 "of its own. Give one of them."
             )
+        if self.alpha != usual.alpha and task != "anomaly":
+            raise UsageError(f"decisions.alpha is for anomaly. The task is {task}; leave it out.")
         for name, value in (("abstain_fraction", self.abstain_fraction), ("ordered", self.ordered)):
             if value and task != "classification":
                 raise UsageError(f"decisions.{name} is for classification. The task is {task}; leave it out.")

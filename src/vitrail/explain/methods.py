@@ -15,7 +15,7 @@ from .attention_maps import attention_map, attention_rollout
 from .attribution import AttributionMap, Targets, require_nonempty_map
 from .gradients import gradcam, integrated_gradients, legrad, relevance_map
 from .occlusion import occlusion_map
-from .patch_features import patch_lens, patch_similarity
+from .patch_features import patch_distances, patch_lens, patch_similarity
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ def explain_images(
 
     Args:
         images: normalised, on the model's device.
-        method: a name in METHODS; None takes `default_method`.
+        method: a name in METHODS, or of `BANK_METHODS` for a model with a bank; None takes `default_method`.
         targets: the output to explain, see `attribution.Targets`.
 
     Raises:
@@ -76,25 +76,33 @@ def explain_images(
     """
     name = default_method(model.config) if method is None else method
     chosen = options or MethodOptions()
-    if name not in METHODS:
-        raise UsageError(f"There is no method {name!r}. The methods are {', '.join(METHODS)}.")
-    entry = METHODS[name]
+    known = list_methods_of(model.config)
+    if name not in known:
+        raise UsageError(f"There is no method {name!r}. The methods are {', '.join(known)}.")
+    entry = known[name]
     if superfluous := [option for option in chosen.given_names if option not in entry.option_names]:
         uses = f"It knows {', '.join(entry.option_names)}." if entry.option_names else "It knows no options."
         raise UsageError(f"{name} has no use for {', '.join(superfluous)}. {uses}")
     if targets is not None and not entry.class_specific:
-        others = ", ".join(other for other, one in METHODS.items() if one.class_specific)
+        others = ", ".join(other for other, one in known.items() if one.class_specific) or "none"
         raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {others}.")
     return require_nonempty_map(entry.run(model, images, targets, chosen), entry.empty_reason)
 
 
 def default_method(config: ViTConfig) -> str:
-    """Relevance, or attention for a model without outputs.
+    """Relevance, attention for a model without outputs, or the distances of an anomaly model.
 
     LeGrad was proposed for models without a class token, but for mean and attention pooling too relevance was measured
     to be more faithful and better localized (docs/true-maps.md).
     """
+    if config.head == "bank":
+        return next(iter(BANK_METHODS))
     return "relevance" if config.outputs else "attention"
+
+
+def list_methods_of(config: ViTConfig) -> dict[str, AttributionMethod]:
+    """The methods of a model, by name."""
+    return BANK_METHODS if config.head == "bank" else METHODS
 
 
 def _run_occlusion(model: ViT, images: Tensor, targets: Targets, options: MethodOptions) -> AttributionMap:
@@ -159,6 +167,15 @@ METHODS: dict[str, AttributionMethod] = {
     ),
 }
 """By name; the first is the default for models with outputs."""
+BANK_METHODS: dict[str, AttributionMethod] = {
+    "distances": AttributionMethod(
+        run=lambda model, images, targets, options: patch_distances(model, images),
+        option_names=(),
+        class_specific=False,
+        empty_reason="every patch is one of the bank's",
+    ),
+}
+"""The only ones of a model with a bank, whose score has no other reason than these."""
 AVERAGED_NOTE = (
     "The answer is the mean over {} views of the picture (mirrored or moved); the map is of the picture as it is."
 )

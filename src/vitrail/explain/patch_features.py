@@ -130,3 +130,23 @@ def patch_similarity(
         f"class.",
         scale="cosine",
     )
+
+
+def patch_distances(model: ViT, images: Float[Tensor, "B C H W"]) -> AttributionMap:
+    """The distance of every patch from the nearest good one, of an anomaly model; its score is the mean of the largest.
+
+    Raises:
+        UsageError: another model.
+    """
+    if model.config.head != "bank":
+        raise UsageError("distances are those of an anomaly model, which has a bank of good patches. Choose another.")
+    with gradient_mode(model), torch.no_grad():
+        values = model.features(images, keep=("distances",))["distances"]
+    return AttributionMap(
+        values=values.float().cpu().numpy(),
+        method="distances",
+        layer="bank",
+        description="How far every patch is from the most similar one in good pictures.",
+        unit="1 - cosine",
+        scale="range",
+    )

@@ -26,6 +26,7 @@ POOLING_WORDS = {
     "class+mean": "the class token and the mean of the patch tokens, side by side",
     "mean-all": "mean of all tokens",
     "attention": "what a learned probe attends to",
+    "patches": "every patch token by itself",
 }
 
 

@@ -23,8 +23,15 @@ not."""
 
 
 def decision_tensors(task: Task, classes: tuple[str, ...], decisions: Decisions) -> dict[str, np.ndarray]:
-    """The tensors of a graph's decisions by their names in the module; only `unlike` for numbers."""
-    K, tensors = len(classes), {}
+    """The tensors of a graph's decisions by their names in the module; only `unlike` for numbers.
+
+    `thresholds` holds the probability from which each class or label is answered, of anomaly the score above which an
+    image is called a defect.
+    """
+    if task == "anomaly":
+        return {THRESHOLDS: np.array([decisions.alarm_score], np.float64)}
+    K = len(classes)
+    tensors: dict[str, np.ndarray] = {}
     if decisions.unlike is not None:
         tensors[UNLIKE] = np.array([decisions.unlike], np.float64)
     if task == "regression":

@@ -27,7 +27,8 @@ class ExportModule(nn.Module):
 
     `probabilities` float32 [B, K] (for regression `values`, in the user's units); `logits` float32 [B, K], averaged
     over all views, before the temperature; `decisions` int64, the predicted class [B] or 0 and 1 for each label [B, K]
-    (not for regression); `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
+    (not for regression); of anomaly `logits` are the score [B, 1] and `probabilities` [B, 2] its p-value and what that
+    lacks to 1; `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
     [B] from the training images, if a threshold was fitted. What `Decisions` computes in float64 is float64 here too.
 
     Args:
@@ -56,7 +57,8 @@ class ExportModule(nn.Module):
         if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
             stats = member.feature_stats
             self.distances = MahalanobisDistance(torch.from_numpy(stats.means), torch.from_numpy(stats.whitening))
-        self.decision: nn.Module = RegressionHead(member) if member.task == "regression" else ProbabilityHead(member)
+        heads: dict[str, type[_DecisionHead]] = {"regression": RegressionHead, "anomaly": AnomalyHead}
+        self.decision: nn.Module = heads.get(member.task, ProbabilityHead)(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
     def forward(self, images: Integer[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
@@ -170,6 +172,29 @@ class RegressionHead(_DecisionHead):
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         values = (logits.double() * self.deviation + self.mean).to(self.dtype)
         return values, logits, self.decide_abstention(logits, None, distances)
+
+
+class AnomalyHead(_DecisionHead):
+    """Scores to p-values and decisions, by the scores of the good images of the training."""
+
+    thresholds: Tensor
+    calibration: Tensor
+    weights: Tensor
+
+    def __init__(self, member: PredictorMember):
+        super().__init__(member)
+        rules = member.decisions
+        weights = rules.calibration_weights or (1.0,) * len(rules.calibration)
+        self.total = 1 + sum(weights)
+        self.register_buffer("calibration", torch.tensor(rules.calibration, dtype=torch.float64))
+        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
+
+    def forward(self, logits: Float[Tensor, "B 1"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
+        scores = logits.double()  # [B, 1]
+        p_values = (1 + ((self.calibration >= scores).double() * self.weights).sum(-1)) / self.total
+        probabilities = torch.stack([p_values, 1 - p_values], dim=-1).float()
+        found = (scores > self.thresholds)[:, 0].to(torch.int64)
+        return probabilities, logits, found, self.decide_abstention(logits, None, distances)
 
 
 class MahalanobisDistance(nn.Module):

@@ -161,7 +161,9 @@ def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata,
     reasons = rules.abstain_reasons(class_probabilities, outputs.get(exported.DISTANCES), n) or ("",) * n
     agree = reasons == tuple(exported.ABSTENTION_REASONS[code] for code in outputs[exported.ABSTAINED].tolist())
     if probabilities is not None:
-        if is_classification:
+        if metadata.task == "anomaly":
+            decisions = rules.find_defects(rules.p_values(outputs[exported.LOGITS].reshape(n)))
+        elif is_classification:
             decisions = rules.predict_classes(probabilities, metadata.classes)
         else:
             decisions = rules.predict_labels(probabilities)
@@ -194,6 +196,7 @@ NUMBER_TOLERANCE = 0.05
 """Two numbers agree within this many standard deviations of the training targets."""
 TASK_UNITS = {
     "classification": "classes",
+    "anomaly": "decisions between good and defect",
     "multilabel": "yes and no of labels",
     "regression": f"numbers (within {NUMBER_TOLERANCE:g} deviations)",
 }

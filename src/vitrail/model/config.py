@@ -25,8 +25,8 @@ Resample = Literal[
     "geometric",
 ]
 RotaryKind = Literal["none", "axial", "from-one", "dinov3", "eva02", "rope-vit", "pe", "mixed"]
-Pool = Literal["class", "mean", "class+mean", "mean-all", "attention"]
-Head = Literal["linear", "tanh"]
+Pool = Literal["class", "mean", "class+mean", "mean-all", "attention", "patches"]
+Head = Literal["linear", "tanh", "bank"]
 MLPKind = Literal["plain", "gated", "gated-packed"]
 AttentionChoice = Literal["auto", "fused", "open"]
 Init = Literal["vitrail", "truncated", "torch", "jax", "mae", "dinov2", "torchvision", "timm", "ijepa", "mimetic"]
@@ -141,8 +141,8 @@ class ViTConfig:
     """Normalise the pooled vector."""
     pool: Pool = "class"
     """Input of the head: the class token, the mean of the patch tokens, both side by side, the mean of all tokens
-    (mean-all), or attention of a learned probe to all tokens (attention); its layers are plain, with biases and without
-    dropout, whatever the blocks have."""
+    (mean-all), attention of a learned probe to all tokens (attention), or every patch token by itself (patches). The
+    layers of attention are plain, with biases and without dropout, whatever the blocks have."""
     pool_blocks: int = 1
     """How many of the last blocks the pooling reads, side by side, each through the final norm (DINOv2's linear
     evaluation, Oquab et al. 2023, reads 4)."""
@@ -153,7 +153,10 @@ class ViTConfig:
     pool_mlp_width: int | None = None
     """Hidden width of the MLP behind the probe; mlp_width unless given."""
     head: Head = "linear"
-    """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
+    """One matrix; a hidden layer with tanh before it (the ViT paper's pre-training head); or bank: patches of good
+    pictures, from which every patch has a distance, see model/patch_bank.py."""
+    bank_size: int = 0
+    """Patches in the bank, which are stored as float16; 0 with any other head."""
     head_bias: bool = True
     """Bias of the head's last matrix."""
     distillation_head: bool = False
@@ -199,6 +202,8 @@ class ViTConfig:
                 raise UsageError(f"{name} must be at least 1. Got {count}.")
         if self.depth < 0 or self.outputs < 0:
             raise UsageError(f"depth and outputs must not be negative. Got depth={self.depth}, outputs={self.outputs}.")
+        if self.bank_size < 0:
+            raise UsageError(f"bank_size must be 0 or more. Got {self.bank_size}.")
         if self.registers < 0 or self.relative < 0:
             raise UsageError(
                 "registers and relative must not be negative. "
@@ -257,6 +262,17 @@ class ViTConfig:
             raise UsageError(
                 f'pool_blocks={self.pool_blocks} needs pool="class", "mean", "class+mean" or "mean-all", and one head.'
             )
+        if (self.head == "bank") != (self.bank_size > 0):
+            raise UsageError(
+                f'head="bank" has a bank_size, and no other head. Got head="{self.head}", {self.bank_size}.'
+            )
+        if self.head == "bank" and (self.pool != "patches" or self.outputs != 1):
+            raise UsageError(
+                'head="bank" needs pool="patches" and outputs=1, the score. '
+                f'Got pool="{self.pool}" and outputs={self.outputs}.'
+            )
+        if self.pool == "patches" and self.head != "bank" and self.outputs:
+            raise UsageError(f'pool="patches" needs head="bank", or outputs=0. Got outputs={self.outputs}.')
         if self.qk_norm_joint and not self.qk_norm:
             raise UsageError("qk_norm_joint=true needs qk_norm=true: it says over what that norm is.")
         if self.relative and self.attention == "fused":
@@ -408,6 +424,7 @@ def describe_oversize(config: ViTConfig) -> str:
         "outputs": (config.outputs, 10_000_000),
         "registers": (config.registers, 1_024),
         "relative": (config.relative, 1_024),
+        "bank_size": (config.bank_size, 10_000_000),
         "pool_heads": (config.probe_heads, 1_024),
         "pool_mlp_width": (config.probe_mlp_width, 1_048_576),
         "rotary_grid": (max(config.rotary_grid or (1,)), 1_048_576),
@@ -424,8 +441,9 @@ def describe_oversize(config: ViTConfig) -> str:
 
 
 def _estimate_parameters(config: ViTConfig) -> int:
-    """Parameters without norms and biases."""
+    """Parameters without norms and biases, and the numbers of a bank."""
     mlp = config.width * config.mlp_width * (2 if config.mlp == "plain" else 3)
     blocks = config.depth * (4 * config.width * config.attention_width + mlp)
     table = config.table_rows * config.width if config.positions != "none" else 0
-    return blocks + table + config.patch_dim * config.width + config.pooled_width * config.outputs
+    head = config.pooled_width * (config.bank_size or config.outputs)
+    return blocks + table + config.patch_dim * config.width + head

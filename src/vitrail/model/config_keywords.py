@@ -118,8 +118,8 @@ class ViTKeywords(TypedDict, total=False):
     """Normalise the pooled vector."""
     pool: Pool
     """Input of the head: the class token, the mean of the patch tokens, both side by side, the mean of all tokens
-    (mean-all), or attention of a learned probe to all tokens (attention); its layers are plain, with biases and without
-    dropout, whatever the blocks have."""
+    (mean-all), attention of a learned probe to all tokens (attention), or every patch token by itself (patches). The
+    layers of attention are plain, with biases and without dropout, whatever the blocks have."""
     pool_blocks: int
     """How many of the last blocks the pooling reads, side by side, each through the final norm (DINOv2's linear
     evaluation, Oquab et al. 2023, reads 4)."""
@@ -130,7 +130,10 @@ class ViTKeywords(TypedDict, total=False):
     pool_mlp_width: int | None
     """Hidden width of the MLP behind the probe; mlp_width unless given."""
     head: Head
-    """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
+    """One matrix; a hidden layer with tanh before it (the ViT paper's pre-training head); or bank: patches of good
+    pictures, from which every patch has a distance, see model/patch_bank.py."""
+    bank_size: int
+    """Patches in the bank, which are stored as float16; 0 with any other head."""
     head_bias: bool
     """Bias of the head's last matrix."""
     distillation_head: bool

@@ -130,5 +130,7 @@ def _head_products(config: ViTConfig, tokens: int) -> Iterator[MatrixProduct]:
     heads = 2 if config.distillation_head else 1
     if config.head == "tanh":
         yield MatrixProduct("head", 1, config.pooled_width, config.pooled_width, heads)
-    if config.outputs:
+    if config.head == "bank":
+        yield MatrixProduct("head", tokens - config.prefix, config.pooled_width, config.bank_size)
+    elif config.outputs:
         yield MatrixProduct("head", 1, config.pooled_width, config.outputs, heads)

@@ -42,6 +42,8 @@ def initialise(model: nn.Module, config: ViTConfig, generator: Generator) -> Non
                 buffer.copy_(dinov3_periods(config.head_dim))
             case "features":
                 fill_random_features(buffer, generator)
+            case "rows":  # of a bank that is still to be filled
+                buffer.zero_()
             case _:
                 raise AssertionError(f"{name} has no initial value.")
     if config.init == "mimetic":

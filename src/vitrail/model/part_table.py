@@ -45,8 +45,16 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
         "encoder.pre_norm": (config.norm * config.pre_norm, tokens),
         "encoder.blocks": (block * bool(config.depth), tokens),
         "encoder.norm": (config.norm * config.final_norm, normed),
-        "pool": (f"{pool} and {config.norm}" if config.pooled_norm else pool, f"[B, {pooled}]"),
-        "head": ("", "") if not config.outputs else (config.head, f"[B, {config.outputs}]"),
+        "pool": (
+            f"{pool} and {config.norm}" if config.pooled_norm else pool,
+            f"[B, {config.grid.patches}, {pooled}]" if config.pool == "patches" else f"[B, {pooled}]",
+        ),
+        "head": ("", "")
+        if not config.outputs
+        else (
+            f"bank of {config.bank_size:,} patches" if config.head == "bank" else config.head,
+            f"[B, {config.outputs}]",
+        ),
     }
     return [
         PartRow(

@@ -18,6 +18,7 @@ from .config import ViTConfig
 from .init import initialise
 from .layers import ACTIVATIONS, make_mlp, make_norm
 from .part_table import format_parts, list_parts
+from .patch_bank import PatchBank, mean_largest
 from .positions import Positions, Rotary
 from .tokens import TokenEmbedding
 
@@ -93,7 +94,8 @@ class ViT(nn.Module):
             keep: any of `feature_names(model)`: "embedded" [B, T, D], the input of the first block; "blocks.I"
                 [B, T, D], the output of block I; "blocks.I.attention" [B, A, T, T], its weights; "tokens" [B, T, D],
                 after the final norm; "pool.attention" [B, A, 1, T], of a learned probe where there is one; "pooled"
-                [B, P]; "outputs" [B, K].
+                [B, P], or [B, N, P] with pool="patches"; "distances" [B, rows, columns] of patches from a bank where
+                there is one; "outputs" [B, K].
             heads, rows: of the blocks' attention weights, only these heads and these query tokens (0 is the first
                 prefix token).
             visible: as in `ViT`; rows then count the tokens that are left.
@@ -126,10 +128,14 @@ class ViT(nn.Module):
             kept["tokens"] = x[..., -self.config.width :]
         if "pool.attention" in keep:
             x, kept["pool.attention"] = self.pool.forward_with_attention(x)
-        elif "pooled" in keep or "outputs" in keep:
+        elif any(name in keep for name in ("pooled", "distances", "outputs")):
             x = self.pool(x)
         kept["pooled"] = x
-        if "outputs" in keep:
+        if "distances" in keep:
+            assert self.head.bank is not None
+            distances = self.head.bank.distances(x)  # [B, N]
+            kept["distances"], kept["outputs"] = distances.unflatten(1, places.grid), mean_largest(distances)[:, None]
+        elif "outputs" in keep:
             kept["outputs"] = self.head(x)
         return {name: kept[name] for name in keep}
 
@@ -302,8 +308,8 @@ def _apply_layer_scale(x: Float[Tensor, "B T D"], scale: Float[Tensor, " D"] | N
 
 
 class Pooling(nn.Module):
-    """The class token, the mean of the patch tokens or of all, class token and mean side by side, or attention pooling
-    with a learned probe.
+    """The class token, the mean of the patch tokens or of all, class token and mean side by side, attention pooling
+    with a learned probe, or the patch tokens as they are.
 
     With a distillation head: the class token and the distillation token side by side. Tokens are those of `pool_blocks`
     blocks side by side, so D is `pool_blocks` times the width.
@@ -317,7 +323,7 @@ class Pooling(nn.Module):
         self.attention = ProbePooling(config) if config.pool == "attention" else None
         self.norm = make_norm(config, config.pooled_width) if config.pooled_norm else None
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B *N P"]:
         return self._apply_norm(self._pool(x))
 
     def forward_with_attention(
@@ -328,16 +334,18 @@ class Pooling(nn.Module):
         pooled, weights = self.attention.forward_with_attention(x)
         return self._apply_norm(pooled), weights
 
-    def _apply_norm(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
+    def _apply_norm(self, x: Float[Tensor, "B *N P"]) -> Float[Tensor, "B *N P"]:
         return x if self.norm is None else self.norm(x)
 
-    def _pool(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
+    def _pool(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B *N P"]:
         if self.attention is not None:
             return self.attention(x)
         if self.kind == "class":
             return x[:, 0]
         if self.kind == "class+distillation":
             return x[:, :2].flatten(1)
+        if self.kind == "patches":
+            return x[:, self.prefix :]
         mean = x[:, self.prefix :].mean(dim=1)
         return torch.cat([x[:, 0], mean], dim=1) if self.kind == "class+mean" else mean
 
@@ -392,7 +400,8 @@ class PoolMLP(nn.Module):
 
 
 class Head(nn.Module):
-    """One matrix, or (`tanh`) a hidden layer of the same width before it; no outputs means features pass through.
+    """One matrix, or (`tanh`) a hidden layer of the same width before it, or a bank of patches; no outputs means
+    features pass through.
 
     With a distillation head the outputs are the mean of two heads, one on each token; without outputs, of both tokens.
     """
@@ -402,18 +411,22 @@ class Head(nn.Module):
         width = config.pooled_width
         self.has_distillation_head = config.distillation_head
         self.hidden = nn.Linear(width, width) if config.head == "tanh" else None
-        self.linear = nn.Linear(width, config.outputs, bias=config.head_bias) if config.outputs else None
+        self.bank = PatchBank(config) if config.head == "bank" else None
+        is_linear = config.outputs > 0 and self.bank is None
+        self.linear = nn.Linear(width, config.outputs, bias=config.head_bias) if is_linear else None
         both = config.distillation_head and config.outputs
         self.distillation = nn.Linear(width, config.outputs, bias=config.head_bias) if both else None
 
-    def forward(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B K"]:
+    def forward(self, x: Float[Tensor, "B *N P"]) -> Float[Tensor, "B *M K"]:
+        if self.bank is not None:
+            return self.bank(x)
         if self.has_distillation_head:
             class_token, distillation_token = x.chunk(2, dim=-1)
             outputs = self._project(class_token, self.linear)
             return (outputs + self._project(distillation_token, self.distillation)) / 2
         return self._project(x, self.linear)
 
-    def _project(self, x: Float[Tensor, "B D"], matrix: nn.Module | None) -> Float[Tensor, "B K"]:
+    def _project(self, x: Float[Tensor, "B *N D"], matrix: nn.Module | None) -> Float[Tensor, "B *N K"]:
         x = x if self.hidden is None else torch.tanh(self.hidden(x))
         return x if matrix is None else matrix(x)
 
@@ -424,11 +437,11 @@ class Head(nn.Module):
 def feature_names(model: ViT) -> tuple[str, ...]:
     """Every name that `ViT.features` knows, in the order of the forward pass."""
     blocks = (f"blocks.{i}{part}" for i in range(model.config.depth) for part in (".attention", ""))
-    after = (name for name in _AFTER_BLOCKS if name != "pool.attention" or model.config.pool == "attention")
-    return ("embedded", *blocks, *after)
+    optional = {"pool.attention": model.config.pool == "attention", "distances": model.config.head == "bank"}
+    return ("embedded", *blocks, *(name for name in _AFTER_BLOCKS if optional.get(name, True)))
 
 
-_AFTER_BLOCKS = ("tokens", "pool.attention", "pooled", "outputs")
+_AFTER_BLOCKS = ("tokens", "pool.attention", "pooled", "distances", "outputs")
 
 
 def _count_blocks(model: ViT, keep: Sequence[str]) -> int:

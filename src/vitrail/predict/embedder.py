@@ -178,7 +178,7 @@ def compute_features(
         x = normalize(images.to(device), backbone.spec)  # [B, C, H, W]
         if features == "patches":
             vectors = model.dense(x).permute(0, 2, 3, 1)
-        elif features == "pooled":
+        elif features == "pooled" and model.config.pool != "patches":
             vectors = model.features(x, keep=("pooled",))["pooled"]
         else:
             tokens = model.features(x, keep=("tokens",))["tokens"].float()  # [B, T, D]

@@ -32,7 +32,7 @@ class ExportMetadata:
     """The metadata of an exported file."""
 
     format: int = METADATA_VERSION
-    task: Literal["classification", "multilabel", "regression"]
+    task: Literal["classification", "multilabel", "regression", "anomaly"]
     classes: tuple[str, ...]
     """Names of the classes, labels or columns, in the order of the outputs."""
     image: ImageSpec

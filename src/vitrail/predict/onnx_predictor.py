@@ -19,6 +19,7 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
     TaskPredictions,
+    anomaly_fields,
     concat_predictions,
 )
 from ..files import onnx_guard
@@ -141,12 +142,17 @@ def predictions_from_outputs(
     shared: dict[str, Any] = {
         "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained,
         "decision": metadata.decision,
-        "is_unlike_known": exported.DISTANCES in outputs,
+        "is_unlike_known": metadata.task == "anomaly" or exported.DISTANCES in outputs,
     }  # fmt: skip
     if metadata.task == "regression":
         return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)
-    shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
     predicted = outputs[exported.DECISIONS]
+    if metadata.task == "anomaly":
+        scores = outputs[exported.LOGITS].reshape(len(paths))
+        p_values = outputs[exported.PROBABILITIES].reshape(len(paths), 2)[:, 0].astype(np.float64)
+        fields = anomaly_fields(scores, p_values, predicted.reshape(len(paths)) == 1)
+        return ClassificationPredictions(**fields, **shared)
+    shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
     if metadata.task == "multilabel":
         return MultilabelPredictions(predicted=predicted.astype(bool), **shared)
     return ClassificationPredictions(predicted=predicted.astype(np.int64).reshape(len(paths)), **shared)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..evaluate.anomaly_metrics import AnomalyMetrics, DefectTypeMetrics
 from ..evaluate.calibration import MIN_IMAGES
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..evaluate.metrics import ClassificationMetrics, PerClassMetrics
@@ -105,6 +106,16 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
             _number_line("Macro F1", metrics.f1, metrics.f1_interval),
             _number_line("Log loss", metrics.log_loss, metrics.log_loss_interval),
         ]
+    if isinstance(metrics, AnomalyMetrics):
+        return [
+            _number_line("AUROC", metrics.auroc, metrics.auroc_interval),
+            _number_line("Average precision", metrics.average_precision, metrics.average_precision_interval),
+            _percent_line("Defects found", metrics.recall, metrics.recall_interval),
+            _percent_line("False alarms", metrics.false_alarms, metrics.false_alarms_interval),
+            _percent_line("False alarms promised", metrics.alpha, None),
+            _number_line("Pixel AUROC", metrics.pixel_auroc, metrics.pixel_auroc_interval),
+            _number_line("AUPRO at 30 %", metrics.aupro, metrics.aupro_interval),
+        ]
     return [_number_line("R2, mean of the columns", metrics.r2, None)]
 
 
@@ -124,6 +135,9 @@ def _per_output_table(metrics: TaskMetrics) -> list[str]:
     elif isinstance(metrics, MultilabelMetrics):
         heads = ["Label", "With it", "AUROC", "Sensitivity", "Specificity"]
         rows = [_label_row(one) for one in metrics.per_label[:MAX_CARD_ROWS]]
+    elif isinstance(metrics, AnomalyMetrics):
+        heads = ["Type of defect", "Pictures", "Found", "AUROC"]
+        rows = [_type_row(one) for one in metrics.per_type[:MAX_CARD_ROWS]]
     else:
         assert isinstance(metrics, RegressionMetrics)
         heads = ["Column", "Pictures", "Mean absolute error", "RMSE", "R2"]
@@ -135,6 +149,12 @@ def _class_row(metrics: PerClassMetrics) -> list[str]:
     recall = format_with_interval(metrics.recall, metrics.recall_interval)
     precision = format_with_interval(metrics.precision, metrics.precision_interval)
     return [metrics.name, f"{metrics.n:,}", recall, precision, _format_percent(metrics.f1)]
+
+
+def _type_row(metrics: DefectTypeMetrics) -> list[str]:
+    recall = format_with_interval(metrics.recall, metrics.recall_interval)
+    auroc = format_with_interval(metrics.auroc, metrics.auroc_interval, format_number)
+    return [metrics.name, f"{metrics.n:,}", recall, auroc]
 
 
 def _label_row(metrics: PerLabelMetrics) -> list[str]:

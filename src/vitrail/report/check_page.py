@@ -93,7 +93,7 @@ def _make_section(issue: DataIssue, get_tile: Callable[[int], ImageTile]) -> Iss
 def describe_label(source: Source, row: int) -> str:
     """The label of an image as text."""
     target = source.targets[row]
-    if source.task == "classification":
+    if source.task in ("classification", "anomaly"):
         return source.classes[int(target.argmax() if source.has_soft_labels else target)]
     if source.task == "multilabel":
         return ", ".join(name for name, value in zip(source.classes, target.tolist(), strict=True) if value >= 0.5)

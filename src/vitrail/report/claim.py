@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DamagedFileError
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions
@@ -105,6 +106,7 @@ TASK_WORDS = {
     "classification": "one of {n} classes for each image",
     "multilabel": "any of {n} findings for each image",
     "regression": "{n} for each image",
+    "anomaly": "good or defect for each image, by a score of how unlike good ones it is",
 }
 # fmt: off
 AUGMENTATION_SETTINGS = (
@@ -223,7 +225,7 @@ def _describe_subset(record: RunRecord) -> str:
 
 
 def _describe_missing_data(record: RunRecord) -> str:
-    if record.facts.task == "classification":
+    if record.facts.task in ("classification", "anomaly"):
         return "An image without a class is in no partition."
     cells = {"multilabel": "A label", "regression": "A number"}[record.facts.task]
     uncertain = record.plan_section("data").get("uncertain", "ignore")
@@ -413,6 +415,8 @@ def _describe_accuracy(record: RunRecord) -> str:
             f"value {format_with_interval(one.precision, one.precision_interval)}"
             for one in metrics.per_class[:MAX_LISTED]
         ]
+    elif isinstance(metrics, AnomalyMetrics):
+        parts += [f"{one.name}: recall {one.recall:.1%}" for one in metrics.per_type[:MAX_LISTED]]
     else:
         parts += [
             f"{one.name}: mean absolute error {format_with_interval(one.mae, one.mae_interval, format_number)}"

@@ -12,8 +12,6 @@ from ..checkpoints.decision_versions import TRAINED
 from ..errors import UsageError
 from ..evaluate.decision_figures import apply_decisions, compute_figures, count_changes
 from ..evaluate.decisions import Decisions
-from ..evaluate.metrics import ClassificationMetrics
-from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import TaskPredictions, read_predictions_csv
 from ..evaluate.task_metrics import compute_metrics
 from ..predict.kept_decisions import KeptDecisions, read_kept_decisions
@@ -72,22 +70,19 @@ def decide_run(folder: Path) -> DecidedRun:
     if kept.in_use == TRAINED:
         return DecidedRun(facts=facts, predictions=stored, stored=stored, kept=kept)
     predictions = apply_decisions(stored, kept.current)
-    metrics, label_metrics = facts.metrics, facts.label_metrics
+    metrics = facts.all_metrics
     if facts.task != "regression":
         groups = provenance.load_groups(folder, len(stored))
         fresh = []
-        for before in facts.all_metrics:
+        for before in metrics:
             file = folder / "predictions" / f"{before.split}.csv"
             table, rows = predictions, groups
             if before.split != facts.held_out_split:
                 table, rows = apply_decisions(read_predictions_csv(file, facts.task), kept.current), None
             fresh.append(compute_metrics(table, None, rows, kept.current.ordered))
-        metrics = tuple(one for one in fresh if isinstance(one, ClassificationMetrics))
-        label_metrics = tuple(one for one in fresh if isinstance(one, MultilabelMetrics))
+        metrics = tuple(fresh)
     line = _describe_decision(kept, stored, predictions)
-    decided = replace(
-        facts, decisions=kept.current, metrics=metrics, label_metrics=label_metrics, notes=(line, *facts.notes)
-    )
+    decided = replace(facts, decisions=kept.current, notes=(line, *facts.notes), **provenance.metrics_by_task(metrics))
     return DecidedRun(facts=decided, predictions=predictions, stored=stored, kept=kept)
 
 

@@ -21,7 +21,7 @@ from .operating_points import binary_targets
 def select_with_worst(predictions: TaskPredictions, decisions: Decisions, k: int) -> np.ndarray:
     """`select_images`, then the worst misses and false alarms that are not among them."""
     rows = select_images(predictions, k)
-    if isinstance(predictions, RegressionPredictions) or predictions.targets is None:
+    if isinstance(predictions, RegressionPredictions) or predictions.targets is None or decisions.calibration:
         return rows
     more = operating_points.worst_rows(binary_targets(predictions, decisions))
     return np.concatenate([rows, more[~np.isin(more, rows)]]).astype(np.int64)

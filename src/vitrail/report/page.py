@@ -1,8 +1,8 @@
 """Report page: renders the stored facts, predictions, curves and thumbnails of a run as one self-contained HTML file.
 
-`template.html.j2` is the page of every run; `classification.html.j2`, `multilabel.html.j2` and `regression.html.j2` add
-the parts of each task, with the context from `task_sections`. For an audience the page begins with `radiology.html.j2`
-or `inspection.html.j2`, with the context from `audience`.
+`template.html.j2` is the page of every run; `classification.html.j2`, `multilabel.html.j2`, `regression.html.j2` and
+`anomaly.html.j2` add the parts of each task, with the context from `task_sections`. For an audience the page begins
+with `radiology.html.j2` or `inspection.html.j2`, with the context from `audience`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import (
@@ -111,7 +112,7 @@ def _page_context(
     images = thumbnails.load_thumbnails(folder)
     thumbnails.check_thumbnail_rows(images, predictions)
     groups = provenance.load_groups(folder, len(predictions))
-    name = {"classification": "accuracy", "multilabel": "AUROC", "regression": "R2"}[facts.task]
+    name = {"classification": "accuracy", "multilabel": "AUROC", "regression": "R2", "anomaly": "AUROC"}[facts.task]
     rising = (
         charts.draw_accuracy_chart(history)
         if facts.task == "classification"
@@ -151,6 +152,8 @@ def _task_context(metrics: TaskMetrics, predictions: TaskPredictions, images: Th
     """Context of the sections of this task."""
     if isinstance(metrics, ClassificationMetrics) and isinstance(predictions, ClassificationPredictions):
         return task_sections.classification_context(metrics, predictions, images)
+    if isinstance(metrics, AnomalyMetrics) and isinstance(predictions, ClassificationPredictions):
+        return task_sections.anomaly_context(predictions, images)
     if isinstance(metrics, MultilabelMetrics) and isinstance(predictions, MultilabelPredictions):
         return task_sections.multilabel_context(metrics, predictions, images)
     assert isinstance(metrics, RegressionMetrics) and isinstance(predictions, RegressionPredictions)
@@ -182,7 +185,7 @@ def _split_row(facts: ReportFacts, count: provenance.SplitCount, headline: TaskM
     if isinstance(metrics, ClassificationMetrics):
         low, high = map(format_percent, metrics.accuracy_interval)
         return SplitRow(count.split, count.n, count.origin, format_percent(metrics.accuracy), f"{low} to {high}")
-    if isinstance(metrics, MultilabelMetrics):
+    if isinstance(metrics, MultilabelMetrics | AnomalyMetrics):
         value, interval = metrics.auroc, metrics.auroc_interval
     if isinstance(metrics, RegressionMetrics):
         value, interval = metrics.r2, metrics.per_column[0].r2_interval if len(metrics.per_column) == 1 else None

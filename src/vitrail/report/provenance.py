@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,6 +18,7 @@ from jaxtyping import Int64, Shaped
 from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.decisions import Decisions
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
@@ -95,6 +97,8 @@ class ReportFacts:
     """The same for multilabel."""
     number_metrics: tuple[RegressionMetrics, ...] = ()
     """The same for regression."""
+    anomaly_metrics: tuple[AnomalyMetrics, ...] = ()
+    """The same for anomaly."""
     decisions: Decisions = field(default_factory=Decisions)
     """Calibration, thresholds and abstention, fitted on the validation images."""
     evaluated_precision: str = ""
@@ -115,11 +119,21 @@ class ReportFacts:
     @property
     def all_metrics(self) -> tuple[TaskMetrics, ...]:
         """Metrics of each evaluated split, for any task."""
-        return (*self.metrics, *self.label_metrics, *self.number_metrics)
+        return (*self.metrics, *self.label_metrics, *self.number_metrics, *self.anomaly_metrics)
 
     def metrics_for_split(self, split: str) -> TaskMetrics | None:
         """The metrics of one split, if stored."""
         return next((metrics for metrics in self.all_metrics if metrics.split == split), None)
+
+
+def metrics_by_task(metrics: Sequence[TaskMetrics]) -> dict[str, Any]:
+    """The fields of `ReportFacts` with the metrics of each task."""
+    return {
+        "metrics": tuple(one for one in metrics if isinstance(one, ClassificationMetrics)),
+        "label_metrics": tuple(one for one in metrics if isinstance(one, MultilabelMetrics)),
+        "number_metrics": tuple(one for one in metrics if isinstance(one, RegressionMetrics)),
+        "anomaly_metrics": tuple(one for one in metrics if isinstance(one, AnomalyMetrics)),
+    }
 
 
 def to_entries(pairs: dict[str, str]) -> tuple[FactEntry, ...]:

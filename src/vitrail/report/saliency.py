@@ -239,6 +239,8 @@ def _make_pair(
     name = output_names(predictions)[output]
     if isinstance(predictions, RegressionPredictions):
         value = f"{predictions.values[row, output]:.4g}"
+    elif isinstance(predictions, ClassificationPredictions) and predictions.p_values is not None:
+        value = f"p {predictions.p_values[row]:.3g}"
     else:
         value = f"{100 * predictions.probabilities[row, output]:.1f}\u202f%"
     truth, is_wrong = _describe_truth(predictions, row, output)

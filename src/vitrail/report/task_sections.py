@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -95,6 +95,51 @@ def _shaded_confusion_rows(metrics: ClassificationMetrics) -> list[dict[str, Any
         ]
         rows.append({"name": one.name, "cells": cells})
     return rows
+
+
+# -- Anomaly
+
+
+def anomaly_context(predictions: ClassificationPredictions, images: Thumbnails) -> dict[str, Any]:
+    """Context of `anomaly.html.j2`, beyond that of every page."""
+    captioned = {
+        row: _caption_image(image, predictions, row, _score_lines(predictions, row)) for row, image in images.items()
+    }
+    targets, scores, found = predictions.targets, predictions.scores, predictions.indices
+    assert targets is not None and scores is not None
+    order = np.array(list(captioned), np.int64)
+    order = order[np.argsort(-scores[order], kind="stable")].tolist()
+    return {
+        "scores": draw_scores(predictions),
+        "missed": [captioned[row] for row in order[::-1] if targets[row] == 1 and found[row] == 0],
+        "alarms": [captioned[row] for row in order if targets[row] == 0 and found[row] == 1],
+        "others": [captioned[row] for row in order if targets[row] == found[row]],
+    }
+
+
+def draw_scores(predictions: ClassificationPredictions) -> str:
+    """Scores of good images and of defects by rank, as an SVG element."""
+    assert predictions.scores is not None and predictions.targets is not None
+    lines = []
+    for name, target, style in (("good", 0, "second"), ("defect", 1, "first")):
+        scores = np.sort(predictions.scores[predictions.targets == target])[-MAX_SCATTER_POINTS:].astype(np.float64)
+        shares = (100 * (np.arange(len(scores)) + 0.5) / max(1, len(scores))).tolist()
+        if len(scores):
+            points = list(zip(scores.tolist(), shares, strict=True))
+            lines.append(charts.ChartLine(name=name, points=points, style=cast(Any, style), dots=len(scores) <= 50))
+    span = charts.axis_range([x for line in lines for x, _ in line.points])
+    title = "Share of good pictures and of defects up to each score"
+    return charts.draw_line_chart(lines, "score", "{:g} %".format, span, (0.0, 100.0), title)
+
+
+def _score_lines(predictions: ClassificationPredictions, row: int) -> tuple[CaptionLine, ...]:
+    assert predictions.targets is not None and predictions.p_values is not None and predictions.scores is not None
+    wrong = bool(predictions.targets[row] != predictions.indices[row])
+    figures = f", p {predictions.p_values[row]:.3g}, score {predictions.scores[row]:.3g}"
+    return (
+        CaptionLine("is", predictions.target_names[row]),
+        CaptionLine("called", predictions.labels[row], figures, wrong),
+    )
 
 
 # -- Regression
@@ -242,7 +287,7 @@ class CaptionedImage(NamedTuple):
 
 def _caption_image(
     image: StoredThumbnail,
-    predictions: MultilabelPredictions | RegressionPredictions,
+    predictions: ClassificationPredictions | MultilabelPredictions | RegressionPredictions,
     row: int,
     lines: tuple[CaptionLine, ...],
 ) -> CaptionedImage:

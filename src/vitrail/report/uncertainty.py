@@ -77,7 +77,7 @@ def uncertainty_context(
         "ranges": [], "agreement": [],
         "abstained": estimate_proportion(predictions.abstained, groups) if predictions.abstain_reasons else None,
     }  # fmt: skip
-    if predictions.targets is None:
+    if predictions.targets is None or decisions.calibration:  # of anomaly, whose p-values are no probabilities
         return context
     if isinstance(predictions, ClassificationPredictions):
         return context | _classification_uncertainty(predictions, decisions, groups)

@@ -14,8 +14,9 @@ from python_multipart.multipart import parse_options_header
 from torch import Tensor
 
 from ..data.source import Task
-from ..explain.methods import METHODS
+from ..explain.methods import list_methods_of
 from ..explain.overlay import map_colors, to_rgb
+from ..model.config import ViTConfig
 from ..predict import exported
 from ..services.explanation import Explainer, ExplainRequest, Explanation, explain_images
 from ..spec import ImageSpec
@@ -30,20 +31,22 @@ METHOD_DESCRIPTIONS = {
     "lens": ("Lens", "What the head would say to each patch alone."),
     "attention": ("Attention", "Where the last block looks, whatever the class."),
     "rollout": ("Attention rollout", "Attention multiplied through all blocks, whatever the class."),
+    "distances": ("Distances", "How far each patch is from the most similar one in good pictures."),
 }
 """Title and one line for each explanation method that needs only an image and a class."""
 NUM_COLORS = 256
 
 
-def list_methods(default: str) -> list[dict[str, object]]:
+def list_methods(config: ViTConfig, default: str) -> list[dict[str, object]]:
     """The explanation methods for `/about`, the model's default first."""
-    names = sorted(METHOD_DESCRIPTIONS, key=lambda name: name != default)
+    known = list_methods_of(config)
+    names = sorted((name for name in METHOD_DESCRIPTIONS if name in known), key=lambda name: name != default)
     return [
         {
             "name": name,
             "title": METHOD_DESCRIPTIONS[name][0],
             "line": METHOD_DESCRIPTIONS[name][1],
-            "of_class": METHODS[name].class_specific,
+            "of_class": known[name].class_specific,
         }
         for name in names
     ]

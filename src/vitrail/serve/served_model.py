@@ -88,7 +88,9 @@ class ServedModel:
             self.embedder = Embedder.from_predictor(predictor)
         if self.embedder is not None and len(predictor.members) == 1:
             self.explainer = explainer_from_predictor(skip_preprocessing(predictor), name)
-        self._methods = [] if self.explainer is None else list_methods(self.explainer.default_method)
+        self._methods = (
+            [] if self.explainer is None else list_methods(self.explainer.model.config, self.explainer.default_method)
+        )
         self._palette = make_palette()
 
     def reload_decisions(self) -> None:

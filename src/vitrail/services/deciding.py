@@ -259,6 +259,11 @@ def open_stored_run(path: Path) -> StoredRun:
     info = bundle.read_bundle_info(run.bundle, check_weights=False)
     task, where = parse_task(info.task), str(run.bundle / bundle.CONFIG_FILE)
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
+    if task == "anomaly":
+        raise UsageError(
+            f"{run.path} decides by p-values of good pictures, not by a rule. Train again with another --alpha: it "
+            "takes no longer than the features."
+        )
     if not files[VALIDATION].is_file():
         raise DataError(
             f"Rules are fitted to validation predictions, and {files[VALIDATION]} is not there. "

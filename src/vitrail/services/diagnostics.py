@@ -143,6 +143,11 @@ def find_label_errors(
         UsageError: the model is not a ViT of ours.
         DataError: an image cannot be read (unless `skip_bad`), or there are too few to part into folds.
     """
+    if labelled.source.task == "anomaly":
+        raise UsageError(
+            "An anomaly model has learnt no label. calibration.csv of its run lists the good pictures that look least "
+            "like the others first; look at those."
+        )
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
     targets = class_indices(source, rows) if source.task == "classification" else source.targets[rows]

@@ -17,18 +17,22 @@ from ..config.python_spelling import to_python
 from ..data import split_files
 from ..data.checks import findings
 from ..data.labels.codes import take_rows
+from ..data.labels.defects import get_defect_types
 from ..data.open import open_source
 from ..data.settings import DataSettings
 from ..data.source import MANIFEST_EXTENSIONS, SPLITS, ImageInput, Source, Task
 from ..data.sources.lazy_sequences import SubsetSequence
 from ..errors import DataError, UsageError
 from ..evaluate import shortcut_reliance
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.compare import Comparison, compare_predictions
-from ..evaluate.predictions import TaskPredictions, concat_predictions
+from ..evaluate.pixel_metrics import measure_pixels
+from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, concat_predictions, output_names
 from ..evaluate.shortcut_reliance import MaskedModel, PixelMask, ShortcutReport
 from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
+from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..report.cards import list_copy_warnings
 from ..train import cross_validation, dataset
@@ -40,8 +44,8 @@ from ..train.seen_images import HASHED_SPLITS, SeenCopies, SeenImages, find_copi
 from .train_arguments import check_plan_fields
 
 SOURCE_FIELDS = (
-    "task", "path", "targets", "split", "decimal", "uncertain", "class_level", "keep_empty", "allow_outside_root",
-    "exclude",
+    "task", "good", "path", "targets", "split", "decimal", "uncertain", "class_level", "keep_empty",
+    "allow_outside_root", "exclude",
 )  # fmt: skip
 """Fields of [data] that apply to another source; the others concern splits or the model."""
 ALL_IMAGES = "all"
@@ -97,7 +101,14 @@ def evaluate_model(
     """
     predictions = predict_labelled(predictor, labelled, skip_bad, progress)
     groups = get_prediction_groups(labelled, predictions)
-    metrics = compute_metrics(predictions, predictor.scaling, groups, predictor.decisions.ordered)
+    decisions = predictor.decisions
+    metrics = compute_metrics(predictions, predictor.scaling, groups, decisions.ordered, decisions.alpha)
+    if isinstance(metrics, AnomalyMetrics):
+        member = predictor.single_member()
+        assert isinstance(member.model, ViT)
+        rows = find_predicted_rows(labelled, predictions)
+        fields = measure_pixels(member.model, labelled.source, rows, predictor.spec, member.settings, groups)
+        metrics = replace(metrics, **fields)
     return EvaluationResult(metrics, predictions, labelled.source.name, labelled.seen, labelled.warning)
 
 
@@ -112,10 +123,20 @@ def predict_labelled(
     """
     output_indices = match_source_to_model(predictor, labelled)
     batches = (
-        replace(batch, targets=map_targets(labelled.source, rows, output_indices, len(predictor.classes)))
+        _add_targets(batch, labelled.source, rows, output_indices)
         for rows, batch in predict_labelled_batches(predictor, labelled, skip_bad)
     )
     return concat_predictions(list(progress(batches, len(labelled.rows)) if progress else batches))
+
+
+def _add_targets(
+    batch: TaskPredictions, source: Source, rows: NDArray[np.int64], output_indices: NDArray[np.int64]
+) -> TaskPredictions:
+    """Predictions with the targets of the source, and the types of defects where it has them."""
+    targets = map_targets(source, rows, output_indices, len(output_names(batch)))
+    if isinstance(batch, ClassificationPredictions):
+        return replace(batch, targets=targets, defect_types=get_defect_types(source, rows))
+    return replace(batch, targets=targets)
 
 
 def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDArray[np.int64]:
@@ -133,6 +154,7 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
                 "a column of zeros and ones for each label, or one of labels joined by |",
             ),
             "regression": (f"{count} columns of numbers", "those numbers"),
+            "anomaly": ("good or defect", "one class each, of which one is the good ones"),
         }[predictor.task]
         raise DataError(
             f"{labelled.source.name} is a {labelled.source.task} source, and the model answers with "
@@ -141,7 +163,7 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
     source, classes = labelled.source, predictor.classes
     unknown = [name for name in source.classes if name not in classes]
     if unknown:
-        what = {"classification": "classes", "multilabel": "labels", "regression": "columns"}[source.task]
+        what = {"multilabel": "labels", "regression": "columns"}.get(source.task, "classes")
         shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         raise DataError(
             f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
@@ -270,6 +292,8 @@ def build_source_settings(
     folder = RunFolder(find_run(cross_validation.first_run_folder(Path(model))))
     if folder.plan_file.is_file():
         own = folder.read_plan().data
+        if task == "anomaly":
+            settings = replace(settings, good=own.good)
         are_manifests = all(Path(name).suffix.lower() in MANIFEST_EXTENSIONS for name in (named, own.source))
         if task != "auto" and are_manifests:
             settings = replace(
@@ -297,7 +321,7 @@ def explain_unreadable(error: DataError) -> DataError:
 
 def map_targets(source: Source, rows: NDArray[np.int64], output_indices: NDArray[np.int64], outputs: int) -> np.ndarray:
     """Targets of rows in the model's order of outputs; NaN for labels and columns that the source lacks."""
-    if source.task == "classification":
+    if source.task in ("classification", "anomaly"):
         return output_indices[class_indices(source, rows)]
     targets = np.full((len(rows), outputs), np.nan, source.targets.dtype)
     targets[:, output_indices] = source.targets[rows]

@@ -13,10 +13,7 @@ from ..errors import UsageError
 from ..evaluate import task_metrics
 from ..evaluate.decisions import describe_limits
 from ..evaluate.inference import DEFAULT_SETTINGS
-from ..evaluate.metrics import ClassificationMetrics
-from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
-from ..evaluate.regression_metrics import RegressionMetrics
 from ..files import atomic
 from ..predict.predictor import Predictor
 from ..report import image_selection, page, provenance, task_sections, thumbnails
@@ -71,9 +68,9 @@ def list_wrong(predictions: TaskPredictions) -> WrongPredictions:
 def _describe(predictions: TaskPredictions, row: int) -> str:
     """What is true of an image and what was predicted."""
     if isinstance(predictions, ClassificationPredictions):
-        assert predictions.targets is not None
-        target, answer = predictions.classes[predictions.targets[row]], predictions.labels[row]
-        return f"{target}, answered {answer} ({predictions.confidences[row]:.1%})"
+        p_values = predictions.p_values
+        figure = f"{predictions.confidences[row]:.1%}" if p_values is None else f"p {p_values[row]:.3g}"
+        return f"{predictions.target_names[row]}, answered {predictions.labels[row]} ({figure})"
     if isinstance(predictions, RegressionPredictions):
         lines = task_sections.column_lines(predictions, row)
     else:
@@ -171,9 +168,7 @@ def _make_facts(
             "classes": predictor.classes,
             "command": _command(model, source),
             "created": f"{datetime.now():%Y-%m-%d %H:%M}",
-            "metrics": (metrics,) if isinstance(metrics, ClassificationMetrics) else (),
-            "label_metrics": (metrics,) if isinstance(metrics, MultilabelMetrics) else (),
-            "number_metrics": (metrics,) if isinstance(metrics, RegressionMetrics) else (),
+            **provenance.metrics_by_task([metrics]),
             "decisions": predictor.decisions,
             "evaluated_precision": precision if precision == DEFAULT_SETTINGS.precision else "",
             "fast_precision": None,

@@ -26,7 +26,7 @@ from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError
 from ..explain.faithfulness.map_choice import MapChoice
 from ..explain.figures import save_png
-from ..explain.methods import AVERAGED_NOTE, METHODS, MethodOptions
+from ..explain.methods import AVERAGED_NOTE, MethodOptions
 from ..explain.overlay import (
     MIN_SIDE_PIXELS,
     OVERLAY_OPACITY,
@@ -216,7 +216,8 @@ def _explain_image(
     image = fit_array_to_tensor(decoded, explainer.spec)  # [C, H, W]
     predictions = None if explainer.predictor is None else explainer.predictor.predict([image_input])
     method = request.method or explainer.default_method
-    if method in METHODS and METHODS[method].class_specific and target_index is None:
+    known = methods.list_methods_of(explainer.model.config)
+    if method in known and known[method].class_specific and target_index is None:
         target_index = _default_target(predictions)
     images = normalize(image[None].to(explainer.device), explainer.spec)
     heatmap = methods.explain_images(explainer.model, images, method, target_index, options)
@@ -264,7 +265,8 @@ def _map_remarks(explainer: Explainer, method: str, of_output: bool) -> list[str
 def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:
     """`MethodOptions` of a request; the baseline image has the model's black, white or mean."""
     method = request.method or explainer.default_method
-    names = METHODS[method].option_names if method in METHODS else ("cover", "drop")
+    known = methods.list_methods_of(explainer.model.config)
+    names = known[method].option_names if method in known else ("cover", "drop")
     if request.fill is not None and "cover" not in names:
         raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
     if request.fill == "drop" and "drop" not in names:
@@ -381,7 +383,7 @@ class Explanation:
             "class": self.target or None,
             "value": self.value,
             "answered": self.predicted_class or None,
-            "of_class": METHODS[self.heatmap.method].class_specific,
+            "of_class": self.heatmap.targets is not None,
             "layer": self.heatmap.layer,
             "options": {
                 name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()
@@ -531,7 +533,7 @@ def _explain_other_methods(
 ) -> dict[str, Explanation | str]:
     patch = int(first.heatmap.values[0].argmax()) + 1 if request.patch is None else request.patch
     by_method: dict[str, Explanation | str] = {explainer.default_method: first}
-    for method, known in METHODS.items():
+    for method, known in methods.list_methods_of(explainer.model.config).items():
         if method in by_method or (known.class_specific and not explainer.model.config.outputs):
             continue
         method_request = ExplainRequest(

@@ -13,7 +13,7 @@ MAX_CLASSES = 8
 """Most class names in a card."""
 ACCENT_COLOR = "#2a8fb0"
 """Legible on white and on black."""
-_TASK_NOUNS = {"classification": "classes", "multilabel": "labels", "regression": "numbers"}
+_TASK_NOUNS = {"classification": "classes", "multilabel": "labels", "regression": "numbers", "anomaly": "classes"}
 CARD_STYLE = (
     "font:14px/1.5 system-ui,sans-serif;display:inline-block;max-width:46em;margin:.5em 0;padding:.7em 1.1em;"
     f"border:1px solid #8884;border-left:4px solid {ACCENT_COLOR};border-radius:6px"

@@ -16,6 +16,7 @@ from ..train.plan import Plan
 from ..train.request import TrainRequest
 
 COMMAND_LINE = "the command line"
+ALPHA = "decisions.alpha"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class TrainArguments:
     group: str | None = None
     exclude: Path | None = None
     folds: int | None = None
+    alpha: float | None = None
     weights: str | None = None
     changes: Mapping[str, str] | None = None
     """Plan fields by their dotted names, as text."""
@@ -72,7 +74,11 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
         pretrain=arguments.pretrain,
         weights=weights,
         seed=arguments.seed or 0,
-        overrides={name: text for name, text in overrides.items() if not name.startswith(("data.", "compute."))},
+        overrides={
+            name: text
+            for name, text in (overrides | ({} if arguments.alpha is None else {ALPHA: str(arguments.alpha)})).items()
+            if not name.startswith(("data.", "compute."))
+        },
     )
     return request, config.override(RuntimeSettings(), compute)
 
@@ -159,6 +165,7 @@ def _explicit_fields(arguments: TrainArguments) -> dict[str, str]:
         "seed": ("--seed", arguments.seed),
         "model.channels": ("--channels", arguments.channels),
         "finetune.weights": ("--weights", arguments.weights),
+        ALPHA: ("--alpha", arguments.alpha),
     }
     for name, (flag, value) in flags.items():
         if value is not None and name in changes:

@@ -24,13 +24,10 @@ from ..errors import UsageError
 from ..evaluate import task_metrics
 from ..evaluate.decisions import Decisions, average_decisions, average_predictions
 from ..evaluate.label_errors import LabelErrorReport, label_error_advice, list_label_errors
-from ..evaluate.metrics import ClassificationMetrics
-from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.precision import largest_comparison
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions, read_predictions_csv
 from ..evaluate.primary_metric import compute_primary_metric
 from ..evaluate.probe import learnable_mask
-from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics, has_known_targets
 from ..explain.faithfulness.map_choice import MapChoice, combine_map_choices, read_map_choice
 from ..explain.methods import default_method
@@ -315,9 +312,7 @@ def _write_folds_report(
             images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
             command=f"vitrail train --resume {out}",
             created=f"{datetime.now():%Y-%m-%d %H:%M}",
-            metrics=tuple(one for one in all_metrics if isinstance(one, ClassificationMetrics)),
-            label_metrics=tuple(one for one in all_metrics if isinstance(one, MultilabelMetrics)),
-            number_metrics=tuple(one for one in all_metrics if isinstance(one, RegressionMetrics)),
+            **provenance.metrics_by_task(all_metrics),
             decisions=Decisions(),
             fast_precision=largest_comparison([one.fast_precision for one in each]),
             notes=(

@@ -23,7 +23,7 @@ from ..data.loader import ImageStore, load_images
 from ..data.open import BUILT_IN, HUB_PREFIX, SHARD_EXTENSION, open_source
 from ..data.preprocess import visible_size
 from ..data.random_crop import RandomResizedCrop
-from ..data.settings import DataSettings
+from ..data.settings import DataSettings, advise_anomaly
 from ..data.source import Source
 from ..data.splits import make_splits, remove_rows
 from ..errors import DataError, UsageError
@@ -274,9 +274,10 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
     if source.task == "classification" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
-        notes = "".join(f" {note}" for note in source.notes)
+        more = "".join(f" {note}" for note in source.notes)
+        more += advise_anomaly(settings.source) if settings.source != MEMORY else ""
         raise DataError(
-            f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.{notes}"
+            f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.{more}"
         )
 
 
@@ -295,6 +296,8 @@ def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSe
 
 def _split_notes(source: Source, settings: DataSettings, splits: Splits) -> list[str]:
     """Notes on splits that differ from what one might expect."""
+    if source.task == "anomaly":
+        return _anomaly_notes(source, splits)
     notes = []
     if settings.folds and "val" in source.splits:
         notes.append(f"The published val split of {source.name} was parted into the {settings.folds} folds too.")
@@ -307,6 +310,21 @@ def _split_notes(source: Source, settings: DataSettings, splits: Splits) -> list
         if fraction and split not in source.splits and not len(splits[split]):
             what = "pictures" if source.groups is None else "groups"
             notes.append(f"The {split} split is empty: there are too few {what} of {source.name} to part.")
+    return notes
+
+
+def _anomaly_notes(source: Source, splits: Splits) -> list[str]:
+    """What good pictures and defects are used for."""
+    defects = {split: int((source.targets[rows] == 1).sum()) for split, rows in splits.items()}
+    unused = int((source.targets == 1).sum()) - sum(defects.values())
+    notes = []
+    if any(defects.values()):
+        shown = format_count(sum(defects.values()), "picture")
+        notes.append(f"The bank is made of good pictures alone; {shown} of defects are for evaluation only.")
+    if unused:
+        notes.append(f"Left out {format_count(unused, 'picture')} of defects among the training pictures.")
+    if not len(splits["test"]):
+        notes.append("No pictures are held out: every good one is left out of the bank in turn to judge it.")
     return notes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +18,15 @@ from ..data.decoding.decode import to_8_bits
 from ..data.loader import ImageStore
 from ..errors import DataError, DivergedError, NonFiniteError
 from ..evaluate import decisions, task_metrics
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.calibration import SCALING_KEY
 from ..evaluate.decisions import Decisions
-from ..evaluate.inference import DEFAULT_SETTINGS
+from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings
 from ..evaluate.metrics import ClassificationMetrics
-from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.ood import FeatureStats
+from ..evaluate.pixel_metrics import measure_pixels
 from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison, read_comparison
 from ..evaluate.predictions import TaskPredictions
-from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..explain import methods
 from ..explain.faithfulness.map_choice import MAP_CHOICE_KEY, MapChoice, read_map_choice
@@ -39,7 +40,15 @@ from .context import TrainContext
 from .dataset import Dataset
 from .events import Event, FinishEvent, Note, StageEvent
 from .finetune import features, linear_probe
-from .held_out import MapInput, build_predictions, choose_map, compare_fast_precision, compute_outputs, fit_decisions
+from .held_out import (
+    EVALUATION_BATCH,
+    MapInput,
+    build_predictions,
+    choose_map,
+    compare_fast_precision,
+    compute_outputs,
+    fit_decisions,
+)
 from .loop import TrainState
 from .optim import use_ema_weights
 from .phase import PHASE_NAMES, sum_phase_images
@@ -73,7 +82,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         outputs = {name: compute_outputs(train_state, plan, dataset, dataset.splits[name]) for name in ("val", "test")}
         stored = _read_decisions(run, train_state, dataset)
         if stored is None:
-            fitted = fit_decisions(train_state, plan, dataset, outputs["val"])
+            fitted = fit_decisions(train_state, plan, dataset, outputs["val"], run.calibration_file)
             compared = None
             try:
                 compared = compare_fast_precision(train_state, plan, dataset, outputs["val"], *fitted)
@@ -89,11 +98,14 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         }
         evaluated = [
             EvaluatedSplit(
-                table, compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered)
+                table,
+                compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered, decided.alpha),
             )
             for split, table in predictions.items()
             if dataset.source.task == "classification" or not np.isnan(dataset.targets(split)).all()
         ]
+        if dataset.source.task == "anomaly":
+            evaluated = [_add_pixel_metrics(context, train_state, one) for one in evaluated]
     except DataError as error:  # the model is kept, without decisions
         write_bundle(context, train_state, None)
         if isinstance(error, NonFiniteError):
@@ -105,7 +117,10 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     seen = seen_images.write_seen_images(run, dataset, totals.seconds)
     counts, copy_notes = _find_held_out_copies(seen, dataset, list(predictions), totals.seconds)
     num_validation = len(outputs["val"].rows)
-    limits = decisions.describe_limits(dataset.source.task, [decided], num_validation)
+    limits = [
+        *decisions.describe_limits(dataset.source.task, [decided], num_validation),
+        *_describe_larger_alpha(plan, decided),
+    ]
     last_split = evaluated[-1].metrics.split if evaluated else ""
     copies = cards.list_copy_warnings(run.path, last_split)
     copies = copies or [text for split, text in copy_notes.items() if split == last_split]
@@ -131,7 +146,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     _write_report(
         context, reasons, train_state, evaluated, images, totals, decided, compared, choice, (*copies, *doubts)
     )
-    if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
+    if isinstance(last.metrics, ClassificationMetrics | AnomalyMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
 
@@ -143,6 +158,26 @@ def _describe_few_images(evaluated: Sequence[EvaluatedSplit], plan: Plan) -> lis
     few = format_count(evaluated[-1].metrics.n, "held-out picture")
     advice = "" if plan.data.folds else "; vitrail train --folds 5 holds out every picture once"
     return [f"{few} tell little{advice}."]
+
+
+def _describe_larger_alpha(plan: Plan, decided: Decisions) -> list[str]:
+    """A sentence if the good images of an anomaly model are too few for the false alarms that the plan promises."""
+    if decided.alpha <= plan.decisions.alpha:
+        return []
+    n = format_count(round(1 / decided.alpha) - 1, "group" if decided.calibration_weights else "good picture")
+    needed = f"{plan.decisions.alpha:.1%} takes {math.ceil(1 / plan.decisions.alpha - 1 - 1e-9):,}"
+    promise = f"{n} promise at most {decided.alpha:.1%} false alarms, 1 / (n + 1)"
+    return [f"{promise}, so defects are decided by that. {needed}."]
+
+
+def _add_pixel_metrics(context: TrainContext, train_state: TrainState, one: EvaluatedSplit) -> EvaluatedSplit:
+    """The metrics of a split with those of pixels, where it has masks."""
+    plan, dataset, rows = context.plan, context.dataset, context.dataset.splits[one.predictions.split]
+    assert isinstance(train_state.model, ViT) and isinstance(one.metrics, AnomalyMetrics)
+    groups = _split_groups(dataset, one.predictions.split)
+    settings = InferenceSettings(device=plan.compute.device, batch_size=EVALUATION_BATCH)
+    fields = measure_pixels(train_state.model, dataset.source, rows, plan.image, settings, groups)
+    return one._replace(metrics=replace(one.metrics, **fields))
 
 
 def _find_held_out_copies(
@@ -321,9 +356,7 @@ def _report_facts(
         reasons=provenance.to_entries(dict(reasons)),
         environment=provenance.to_entries(environment),
         task=dataset.source.task,
-        metrics=tuple(each for each in metrics if isinstance(each, ClassificationMetrics)),
-        label_metrics=tuple(each for each in metrics if isinstance(each, MultilabelMetrics)),
-        number_metrics=tuple(each for each in metrics if isinstance(each, RegressionMetrics)),
+        **provenance.metrics_by_task(metrics),
         decisions=decisions,
         evaluated_precision=DEFAULT_SETTINGS.precision,
         fast_precision=compared,

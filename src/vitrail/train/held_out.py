@@ -16,17 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .. import runtime
+from ..data.labels.defects import get_defect_types
 from ..data.loader import ImageStore
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import Source, Task
 from ..errors import DataError
-from ..evaluate.decisions import Decisions, predictions_from_outputs
+from ..evaluate.decisions import Decisions, fit_anomaly_decisions, predictions_from_outputs
 from ..evaluate.decisions import fit_decisions as decisions_fit_decisions
 from ..evaluate.inference import (
     InferenceSettings,
     cast_weights,
     forward_batch,
     inference_mode,
+    run_inference,
     run_inference_with_features,
 )
 from ..evaluate.metrics import require_finite
@@ -44,6 +46,7 @@ from ..model.vit import ViT
 from ..report import saliency
 from ..report.saliency import MapInfo, StoredExplanations
 from ..spec import ImageSpec
+from .calibration_file import read_calibration
 from .dataset import Dataset, class_indices
 from .loop import TrainState
 from .optim import use_ema_weights
@@ -93,9 +96,13 @@ def compute_outputs(
         batch_size=EVALUATION_BATCH,
     )
     with use_ema_weights(train_state.model, train_state.ema):
-        outputs, features = run_inference_with_features(
-            train_state.model, images, rows, plan.image, settings, dataset.source.task
-        )
+        if dataset.source.task == "anomaly":  # its score says already what is unlike the training
+            outputs = run_inference(train_state.model, images, rows, plan.image, settings, "anomaly").reshape(-1, 1)
+            features = np.zeros((len(rows), 0), np.float32)
+        else:
+            outputs, features = run_inference_with_features(
+                train_state.model, images, rows, plan.image, settings, dataset.source.task
+            )
     require_finite(outputs)
     require_finite(features)
     return ModelOutputs(rows, images, outputs, features)
@@ -149,14 +156,19 @@ def _forward_to_cpu(
 
 
 def fit_decisions(
-    train_state: TrainState, plan: Plan, dataset: Dataset, valid_outputs: ModelOutputs
+    train_state: TrainState, plan: Plan, dataset: Dataset, valid_outputs: ModelOutputs, calibration_file: Path
 ) -> tuple[Decisions, FeatureStats | None]:
     """Fit decisions on the validation images, and feature statistics on a sample of the training images.
+
+    Args:
+        calibration_file: of an anomaly run, the scores of its good images, on which its decisions rest.
 
     Raises:
         DataError: outputs are not finite.
     """
     source = dataset.source
+    if source.task == "anomaly":
+        return fit_anomaly_decisions(plan.decisions, *read_calibration(calibration_file)), None
     if not len(valid_outputs.rows):
         return Decisions(ordered=plan.decisions.ordered, miss=plan.decisions.conformal_alpha), None
     rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
@@ -201,6 +213,7 @@ def build_predictions(
         dataset.true_targets(model_outputs.rows),
         decisions=decisions,
         distances=None if feature_stats is None else feature_stats.mahalanobis_distances(model_outputs.features),
+        defect_types=get_defect_types(source, model_outputs.rows),
     )
 
 
@@ -295,7 +308,8 @@ def choose_map(
 
 def _explain_image(row: int, target: int, map_input: MapInput, method: str) -> _ExplainedImage:
     images = normalize(map_input.image[None].to(next(map_input.model.parameters()).device), map_input.spec)
-    attribution = methods.explain_images(map_input.model, images, method, target)
+    is_specific = methods.list_methods_of(map_input.model.config)[method].class_specific
+    attribution = methods.explain_images(map_input.model, images, method, target if is_specific else None)
     artefacts = np.zeros(attribution.values.shape[1:], bool)
     if attribution.method in ATTENTION_METHODS:
         artefacts = find_artifact_patches(map_input.model, images)[0]

@@ -19,6 +19,7 @@ DEFAULT_REASONS = {
     "data.path": "found by its name and values",
     "data.targets": "found by their names and values",
     "data.split": "found by its name, where there is one",
+    "data.good": "no class is called good by name",
     "data.group": "no --group was given",
     "data.decimal": "by the numbers of the whole column",
     "data.uncertain": "a guess about unsure labels would hide in every figure",
@@ -99,6 +100,7 @@ DEFAULT_REASONS = {
     "decisions.abstain_fraction": "every picture is answered that is like those of the training",
     "decisions.conformal_alpha": "right in 95 of 100 cases, as is usual",
     "decisions.ordered": "classes have no order unless one is given",
+    "decisions.alpha": "of anomaly: one false alarm in a hundred good pictures",
     "recipe.evaluate_every": "ten evaluations in a run",
     "recipe.save_every": "about once a minute",
 }

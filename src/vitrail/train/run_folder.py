@@ -64,6 +64,7 @@ class RunFolder:
         self.start_file = path / "start.safetensors"
         """The weights at step 0 of a run from a checkpoint."""
         self.start_table = path / "start.json"
+        self.calibration_file = path / "calibration.csv"
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:

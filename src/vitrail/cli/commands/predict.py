@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Command):
-    """Answer pictures: one row each, with the probability of every class or label, or the value of every number.
+    """Answer pictures: one row each, with the probability of every class or label, the value of every number, or the
+    score and p-value of an anomaly model.
 
     PATHS are pictures, folders, patterns, @list.txt with one path a line, or - for such lines on standard input.
     Folders are searched to the bottom; the target of a picture in a folder with the name of a class is that class.
@@ -32,6 +33,7 @@ class Predict(Command):
       vitrail predict RUN films/ --sets
       vitrail predict RUN films/ --to answers.csv --part-size 1024
       vitrail predict flowers.onnx photo.jpg
+      vitrail predict RUN parts/ --to answers.csv --maps maps/
       find films -name '*.png' | vitrail predict RUN -
     """
 
@@ -48,6 +50,9 @@ class Predict(Command):
     sets: bool = False
     """Also the classes, or the range of each number, that hold the truth in 95 % of all cases
     (1 - decisions.conformal_alpha)."""
+    maps: Path | None = None
+    """Of an anomaly model, also write into this folder for each picture where it differs from good ones: NAME.png, the
+    picture under its map, and NAME.map.png with 16 bits."""
     engine: Literal["local", "onnx", "ray"] = "local"
     """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as
     FILE.onnx always does; ray: on the workers of a Ray cluster."""
@@ -78,6 +83,8 @@ class Predict(Command):
         from ...predict.folder_targets import add_folder_targets, list_named_folders
         from ...predict.image_paths import expand_image_paths
 
+        if self.maps is not None and (self._uses_onnx() or self._is_chunked()):
+            raise UsageError("--maps are drawn by torch in one process: name the run, without --part-size or --engine.")
         if self._is_chunked():
             return self._predict_in_chunks()
         images = expand_image_paths(self.paths)
@@ -186,13 +193,19 @@ class Predict(Command):
         """The predictions, and what the model was not fitted for."""
         from ...evaluate.decisions import add_prediction_sets, describe_limits, require_sets_support
         from ...evaluate.predictions import concat_predictions
+        from ...services.defect_maps import require_maps, write_defect_maps
         from ...services.prediction import apply_image_options, open_predictor
 
         predictor = apply_image_options(open_predictor(self.model, self.device, self.precision), dict(self.changes))
         progress.print_notes(predictor.notes)
         if self.sets:
             require_sets_support(predictor.task, predictor.decisions)
+        if self.maps is not None:
+            require_maps(predictor)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
         predictions = concat_predictions(list(progress.track_batches(parts, len(images))))
+        if self.maps is not None:
+            count = sum(1 for _ in write_defect_maps(predictor, [Path(path) for path in predictions.paths], self.maps))
+            print(f"{format_count(count, 'map')} written to {self.maps}", file=sys.stderr)
         limits = describe_limits(predictor.task, [member.decisions for member in predictor.members])
         return add_prediction_sets(predictions, predictor.decisions) if self.sets else predictions, limits

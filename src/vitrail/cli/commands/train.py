@@ -36,6 +36,7 @@ class Train(Command):
       vitrail train flowers/ --model vit_tiny_patch16_224 --epochs 20
       vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
+      vitrail train parts/ --task anomaly --weights dinov2-small
       vitrail train site_a.csv --val site_b.csv --test site_c.csv
       vitrail train digits --recipe.batch_size 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8
@@ -77,13 +78,16 @@ class Train(Command):
     skip_bad: bool = False
     """Leave out pictures that cannot be read, instead of stopping."""
     task: str | None = None
-    """classes (one of K), labels (any of K) or number; by default as the labels look, with the reason."""
+    """classification (one of K), multilabel (any of K), regression, by default as the labels look, with the reason; or
+    anomaly: what differs from good pictures, of which alone it learns."""
     group: str | None = None
     """Column whose equal values (one patient, one module) never cross from one split to another."""
     exclude: Path | None = None
     """A CSV of pictures to leave out, such as vitrail check --out DIR writes."""
     folds: int | None = None
     """Part into so many folds and train a model for each, the minutes shared among them; --data.fold trains one."""
+    alpha: float | None = None
+    """With --task anomaly: the share of good pictures that may be called defects, 0.01 by default."""
     pretrain: bool = False
     """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding."""
     plan: Path | None = None

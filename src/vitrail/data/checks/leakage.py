@@ -147,7 +147,7 @@ def _check_contradicting_labels(source: Source, groups: Sequence[Group], how: st
         return
     rows = sorted({row for group in contradicting for row in group})
     names = ""
-    if source.task == "classification":
+    if source.task in ("classification", "anomaly"):
         names = f": {join_counts(Counter(_class_names_of_group(source, group) for group in contradicting))}"
     same = "nearly the same" if how == "near" else "each the same picture"
     advice = "Either a label is wrong, or what makes the difference is small."

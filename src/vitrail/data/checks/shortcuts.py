@@ -44,7 +44,7 @@ def find_shortcuts(source: Source, stats: ImageStatsTable, strata: str = "") -> 
     Args:
         strata: a column to leave out, because the splits are stratified by it.
     """
-    if len(stats) < 2 * MIN_CLASS_IMAGES:
+    if len(stats) < 2 * MIN_CLASS_IMAGES or source.task == "anomaly":  # no defect is learnt from
         return []
     features = []
     for name, values in _iter_features(source, stats, strata):

@@ -84,13 +84,16 @@ def infer_task(columns: Mapping[str, Sequence[object]], settings: DataSettings, 
     else:
         inferred = _infer_from_columns(coded, settings, where)
     reason = inferred.reason if settings.task == "auto" else f"As --task {settings.task} says"
-    return replace(inferred, reason=f"{reason}.")
+    task = "anomaly" if settings.task == "anomaly" else inferred.task
+    return replace(inferred, task=task, reason=f"{reason}.")
 
 
 def _infer_from_column(
     name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where
 ) -> InferredTask:
-    task, reason = _guess_column_task(name, column, settings) if settings.task == "auto" else (settings.task, "")
+    task, reason = settings.label_task, ""
+    if task == "auto":
+        task, reason = _guess_column_task(name, column, settings)
     if task == "regression":
         encoded = encode_numbers({name: column}, settings, where)
     elif task == "classification":
@@ -171,13 +174,15 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Wh
     """The task of several columns, one per output, by their contents."""
     flags = _flag_fractions(columns)
     names = quote_names(list(columns))
-    if settings.task == "multilabel" or (settings.task != "regression" and min(flags) == 1):
+    if settings.label_task == "multilabel" or (settings.label_task != "regression" and min(flags) == 1):
         return _encode_flag_columns(columns, settings, where)
-    if settings.task == "classification" or (settings.task == "auto" and _look_like_probabilities(columns, settings)):
+    if settings.label_task == "classification" or (
+        settings.label_task == "auto" and _look_like_probabilities(columns, settings)
+    ):
         reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
         return replace(encode_probabilities(columns, settings, where), reason=reason)
     if (
-        settings.task == "auto"
+        settings.label_task == "auto"
         and max(flags) == 1
         and min(flags) >= 0.5
         and sum(flags) >= MIN_MATCHING_ROWS * len(flags)
@@ -193,7 +198,7 @@ def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: W
     names = quote_names(list(columns))
     encoded = encode_flags(columns, settings, where)
     not_one = np.flatnonzero(encoded.targets.sum(1) != 1)
-    if settings.task == "multilabel" or (settings.task == "auto" and len(not_one)):
+    if settings.label_task == "multilabel" or (settings.label_task == "auto" and len(not_one)):
         return replace(encoded, reason=f"Columns {names} hold zeros and ones, so a picture may have several: labels")
     if len(not_one):
         raise DataError(

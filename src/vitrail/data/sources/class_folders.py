@@ -16,7 +16,7 @@ from ...errors import DataError, UsageError
 from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS
-from ..settings import DataSettings, check_supported_settings
+from ..settings import DataSettings, advise_anomaly, check_supported_settings
 from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key, spelling_key
 from .image_files import SkippedFiles, find_images, list_folder, select_images
 
@@ -53,7 +53,10 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
         _check_links_inside_root(root, left_out.links)
     main = "train" if "train" in images else NO_SPLIT
     classes = tuple(images[main])
-    _check_split_classes(root, classes, images, left_out)
+    if settings.task == "anomaly":  # defects need no picture in train
+        classes = tuple(dict.fromkeys(name for folders in images.values() for name in folders))
+    else:
+        _check_split_classes(root, classes, images, left_out)
     numbers = {name: number for number, name in enumerate(classes)}
     names: list[str] = []
     targets: list[np.ndarray] = []
@@ -73,6 +76,7 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
     grouped = [folder or name for folder, name in zip(other_folders, ids, strict=True)] if settings.group else None
     return Source(
         name=_to_printable_name(root.resolve().name) or "root",
+        task="anomaly" if settings.task == "anomaly" else "classification",
         classes=classes,
         images=RelativePaths(root, CompactStrings(names)),
         targets=np.concatenate(targets),
@@ -379,6 +383,7 @@ def _check_split_classes(
             raise DataError(
                 f"{split} of {root} has classes that train does not have: {names}. "
                 "A model cannot learn them; add them to train, or remove or rename them."
+                f"{advise_anomaly(str(root)) if len(classes) == 1 else ''}"
             )
         for name in [name for name in folders if name not in classes]:
             del folders[name]

@@ -152,9 +152,9 @@ class _HfTables:
         """Labels of a ClassLabel column or of lists of them; None where the settings name another task."""
         names, values = self._class_names(name), self._read_all(name)
         if hasattr(self.features[name], "names"):
-            fits = settings.task in ("auto", "classification")
+            fits = settings.label_task in ("auto", "classification")
             return _encode_class_label(name, names, values, settings, self.where) if fits else None
-        fits = settings.task in ("auto", "multilabel")
+        fits = settings.label_task in ("auto", "multilabel")
         return _encode_class_label_lists(name, names, values, self.where) if fits else None
 
     def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:

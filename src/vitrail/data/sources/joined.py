@@ -100,7 +100,7 @@ def _take_source_rows(source: Source, rows: NDArray[np.int64]) -> Source:
 def _join_targets(parts: Parts) -> tuple[tuple[str, ...], np.ndarray, list[str]]:
     """Classes, targets and notes. A class that train does not have comes last, for `build_source` to refuse by name."""
     known = list(dict(parts)["train"].classes)
-    hard = all(source.task == "classification" and not source.has_soft_labels for _, source in parts)
+    hard = all(source.targets.ndim == 1 for _, source in parts)
     classes, notes, joined = [*known], list[str](), list[np.ndarray]()
     for split, source in parts:
         unknown = [name for name in source.classes if name not in known]

@@ -60,13 +60,13 @@ def infer_labels(
             values = values[:, 0]
         if values.ndim == 2:
             return _infer_from_rows(values, settings, where, names)
-        if names and values.dtype.kind in "iu" and settings.task in ("auto", "classification"):
+        if names and values.dtype.kind in "iu" and settings.label_task in ("auto", "classification"):
             return _infer_from_class_names(values, names, where)
     cells = values.tolist() if isinstance(values, np.ndarray) else values
     has_fractions = any(isinstance(cell, float) and not math.isnan(cell) for cell in cells)
     if has_fractions and all(cell is None or isinstance(cell, int | float) for cell in cells):
         cells = [_float_to_int(cell) for cell in cells]
-    column = column or ("value" if has_fractions or settings.task == "regression" else "label")
+    column = column or ("value" if has_fractions or settings.label_task == "regression" else "label")
     return infer_task({column: cells}, settings, lambda row: f"{where}, row {row:,}")
 
 
@@ -137,7 +137,7 @@ def _normalize_label(label: object) -> object:
 
 def _infer_from_rows(values: np.ndarray, settings: DataSettings, where: str, names: Sequence[str]) -> InferredTask:
     columns = tuple(map(str, names)) if len(names) == values.shape[1] else tuple(map(str, range(values.shape[1])))
-    if settings.task in ("auto", "classification") and values.dtype.kind in "biuf" and len(columns) > 1:
+    if settings.label_task in ("auto", "classification") and values.dtype.kind in "biuf" and len(columns) > 1:
         sums = values.sum(1, dtype=np.float64)
         if np.isin(values, (0, 1)).all() and (sums == 1).all():
             reason = f"Each row of the labels has a single 1 among {len(columns)}: one of {len(columns)}."

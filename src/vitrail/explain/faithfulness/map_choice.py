@@ -23,7 +23,7 @@ from ...errors import DamagedFileError, UsageError
 from ...model.tokens import pad_to_patches
 from ...model.vit import ViT
 from ..attribution import patch_grid_of
-from ..methods import METHODS, MethodOptions, default_method
+from ..methods import BANK_METHODS, METHODS, MethodOptions, default_method
 from ..recorder import inference_mode
 from .benchmark import decide_verdict, paired_differences
 from .curves import (
@@ -61,7 +61,7 @@ class MapChoice:
     """The default explanation method of a trained model, and what it was chosen by."""
 
     method: str
-    """A name in `methods.METHODS`; empty where none passed."""
+    """A name in `methods.METHODS` or `BANK_METHODS`; empty where none passed."""
     pictures: int
     """Validation images of the check; 0 where there was none."""
     reason: str = ""
@@ -116,7 +116,8 @@ def choose_map_method(
     """
     default = default_method(model.config)
     if default not in CANDIDATES:
-        return MapChoice(method=default, pictures=0, reason="it has no outputs")
+        why = "they are its score, patch by patch" if model.config.head == "bank" else "it has no outputs"
+        return MapChoice(method=default, pictures=0, reason=why)
     if len(images) < MIN_CHECK_IMAGES:
         why = f"it takes {MIN_CHECK_IMAGES} validation pictures, and there are {len(images)}"
         return MapChoice(method=default, pictures=0, reason=why)
@@ -213,8 +214,9 @@ def read_map_choice(info: Mapping[str, object], where: str) -> MapChoice | None:
         if not isinstance(noted, Mapping):
             raise UsageError(f"{where}: {MAP_CHOICE_KEY} must be a table. Got {noted!r}.")
         choice = config.read(MapChoice, noted, where)
-        if choice.method and choice.method not in METHODS:
-            raise UsageError(f"{where}: the method must be one of {', '.join(METHODS)}. Got {choice.method!r}.")
+        known = {**METHODS, **BANK_METHODS}
+        if choice.method and choice.method not in known:
+            raise UsageError(f"{where}: the method must be one of {', '.join(known)}. Got {choice.method!r}.")
     except UsageError as error:
         raise DamagedFileError(f"{error} Use another copy.") from error
     return choice

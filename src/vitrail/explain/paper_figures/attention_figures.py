@@ -249,4 +249,5 @@ def describe_readout(model: ViT) -> str:
         "class+mean": "the class token and the mean of the patches",
         "mean-all": "all tokens alike, because their mean is read",
         "attention": "the learned probe",
+        "patches": "every patch by itself",
     }[model.config.pool]

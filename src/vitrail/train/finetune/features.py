@@ -6,6 +6,7 @@ into the memory is halved permanently: bits may depend on its size, so a resumed
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import shutil
 import time
@@ -20,11 +21,14 @@ from torch import nn
 from ... import config
 from ...checkpoints.adapt import build_model
 from ...data.loader import ImageStore
+from ...data.splits import number_groups
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
 from ...evaluate.inference import FeatureExtractor, InferenceSettings, cast_weights, run_inference
 from ...files import safetensors_file
+from ...formatting import format_count
 from ...model.vit import ViT
 from ...runtime import is_out_of_memory
+from ..calibration_file import write_calibration
 from ..checkpoint import SECONDS_BETWEEN_SAVES
 from ..context import TrainContext
 from ..dataset import Dataset
@@ -34,7 +38,7 @@ from ..plan import Plan
 from ..request import FEW_IMAGES
 from ..run_folder import RunFolder
 from ..signals import SignalRequest, listen_for_signals, resume_instructions
-from . import linear_probe, weights
+from . import coreset, linear_probe, weights
 from .linear_probe import FeatureSet, fit_probes
 from .weights import build_start_model, open_checkpoint
 
@@ -116,7 +120,7 @@ class FeatureFiles:
         self.batch = FEATURE_BATCH
         """Batch size of the last loaded features, or of those to save."""
 
-    def load(self) -> list[Float32[np.ndarray, "n P"]]:
+    def load(self) -> list[Float32[np.ndarray, "n *N P"]]:
         """Load the features from the first image on, up to a damaged file or one of another plan or other images."""
         portions: list[np.ndarray] = []
         for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
@@ -133,7 +137,7 @@ class FeatureFiles:
             self.batch = int(header.get(BATCH_KEY, FEATURE_BATCH))
         return portions
 
-    def save(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n P"]:
+    def save(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n *N P"]:
         """Write new portions, up to image `end`; returns them in one array."""
         part = np.concatenate(portions)
         self._folder.mkdir(exist_ok=True)
@@ -147,7 +151,7 @@ class FeatureFiles:
 
 def _compute_portions(
     pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, count: int, batch: int
-) -> Iterator[tuple[Float32[np.ndarray, "b P"], int]]:
+) -> Iterator[tuple[Float32[np.ndarray, "b *N P"], int]]:
     """Yield features in portions of whole batches, with the batch size of each.
 
     Args:
@@ -162,7 +166,7 @@ def _compute_portions(
 
 def _compute_with_fitting_batch(
     pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, batch: int
-) -> tuple[Float32[np.ndarray, "b P"], int]:
+) -> tuple[Float32[np.ndarray, "b *N P"], int]:
     """The features of a portion, with the first batch size of batch, batch/2, batch/4, ... that fits."""
     while batch:
         try:
@@ -197,6 +201,8 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     run, plan, dataset = context.run, context.plan, context.dataset
     if run.start_file.is_file():
         return load_start_model(run, plan)
+    if plan.model.head == "bank":
+        return (yield from _prepare_bank(context))
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
     start_time, extra = time.perf_counter(), ""
@@ -233,14 +239,60 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     return model
 
 
+def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
+    """The model of an anomaly run: a bank of the training images' patches, and the score of each image without it."""
+    run, plan, dataset = context.run, context.plan, context.dataset
+    checkpoint = open_checkpoint(plan.finetune.weights)
+    model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
+    start_time = time.perf_counter()
+    rows = coreset.sample_images(dataset.splits["train"], plan.model, plan.seed)
+    if len(rows) < len(dataset.splits["train"]):
+        of = f"of {format_count(len(dataset.splits['train']), 'good picture')}"
+        yield Note(f"The bank is made of {len(rows):,} {of}, drawn by chance: the memory has no room for all patches.")
+    sampled = dataclasses.replace(dataset, splits={**dataset.splits, "train": rows})
+    with listen_for_signals() as signal_request:
+        good = yield from extract_features(
+            dataclasses.replace(context, dataset=sampled), model, "train", signal_request
+        )
+    if signal_request:  # with the last portion
+        message = f"Interrupted after the features. {resume_instructions(run.path)}"
+        raise InterruptedRun(message, signal_request.exit_code)
+    yield Note(f"Patches of {format_count(len(rows), 'good picture')}, in {_format_elapsed(start_time)}.")
+    groups = dataset.source.groups
+    labels = np.arange(len(rows)) if groups is None else number_groups(groups[rows])
+    device = torch.device(plan.compute.device)
+    bank, scores = coreset.fill_bank(torch.from_numpy(good.features), labels, plan.model, plan.seed, device)
+    patches = good.features.shape[0] * good.features.shape[1]
+    kept = "all" if len(bank) == patches else f"{len(bank):,} that lie farthest apart"
+    yield Note(
+        f"The bank holds {kept} of their {patches:,} patches, {bank.numel() * bank.element_size() / 1e6:.0f} MB. Every "
+        f"picture has a score from a bank without it, in {_format_elapsed(start_time)} in all."
+    )
+    model = build_model(
+        dataclasses.replace(plan.model, bank_size=len(bank)), {**model.cpu().state_dict(), weights.BANK_ROWS: bank}
+    )
+    write_calibration(run.calibration_file, [dataset.source.ids[row] for row in rows.tolist()], labels, scores)
+    row = {"step": 1, "seconds": round(time.perf_counter() - start_time, 4), "images": len(rows)}
+    run.record({"step": 0} | {f"{METRICS_PREFIX}_{name}": value for name, value in row.items()})
+    header = {"format": "pt", **plan_metadata(plan)}
+    # The start file comes last, because a resume looks for it.
+    safetensors_file.save_tensors(run.start_file, model.state_dict(), header, checksum=True)
+    shutil.rmtree(run.path / FEATURES_FOLDER, ignore_errors=True)
+    return model
+
+
 def load_start_model(run: RunFolder, plan: Plan) -> ViT:
     """The model at step 0 from the run folder.
 
     Raises:
         DamagedFileError: the file is damaged or of another shape.
     """
+    tensors = safetensors_file.load_tensors(run.start_file)
+    shape = plan.model
+    if shape.head == "bank" and weights.BANK_ROWS in tensors:  # the plan has the most that it may have
+        shape = dataclasses.replace(shape, bank_size=len(tensors[weights.BANK_ROWS]))
     try:
-        return build_model(plan.model, safetensors_file.load_tensors(run.start_file))
+        return build_model(shape, tensors)
     except RuntimeError as error:
         raise DamagedFileError(
             f"{run.start_file} does not fit the plan of this run. Remove it, and it is made again from the checkpoint."

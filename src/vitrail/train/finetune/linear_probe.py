@@ -28,7 +28,8 @@ DEFAULT_C = 0.032
 class FeatureSet:
     """Frozen features of images, and their targets for the loss."""
 
-    features: Float32[np.ndarray, "n P"]
+    features: Float32[np.ndarray, "n *N P"]
+    """[n, P]; of an anomaly model those of patches [n, N, P]."""
     targets: Shaped[np.ndarray, " n *K"]
     weights: Float32[np.ndarray, " n"] | None = None
     """Loss weights of the images; None is 1 for all."""

@@ -27,12 +27,13 @@ from ..plan import FinetuneSettings
 WEIGHTS_FOLDER_VARIABLE = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 ADAPTABLE_FIELDS = {
-    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "dropout", "attention_dropout",
-    "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention",
+    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "bank_size", "dropout",
+    "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention",
 }  # fmt: skip
 """Model fields in which a training may differ from its checkpoint."""
 PROBE_HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
-"""The head of every training from a checkpoint, because a probe fits it."""
+"""The head of every training from a checkpoint, because a probe fits it; that of anomaly is a bank."""
+BANK_ROWS = "head.bank.rows"
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,16 @@ def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
             f"finetune.weights_sha256 to take this one."
         )
     own, wanted = vars(checkpoint.config), vars(shape)
-    if wrong_head := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:
+    expected_head = PROBE_HEAD | ({"head": "bank"} if shape.head == "bank" else {})
+    if wrong_head := [name for name, value in expected_head.items() if wanted[name] != value]:
         raise UsageError(
             f"model.{wrong_head[0]} is {PROBE_HEAD[wrong_head[0]]} in a run from a checkpoint, which begins with the "
             f"head that its probe has fitted. Got {wanted[wrong_head[0]]}; leave it out."
         )
     fixed = [one.name for one in fields(ViTConfig) if one.name not in ADAPTABLE_FIELDS and one.name not in PROBE_HEAD]
     for name in fixed:
+        if name == "depth" and shape.head == "bank" and shape.depth <= checkpoint.config.depth:
+            continue  # the blocks above are left out
         if own[name] != wanted[name]:
             raise UsageError(
                 f"model.{name} comes from the checkpoint, {own[name]}, and cannot be {wanted[name]}. "
@@ -135,7 +139,7 @@ def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
 
 
 def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> ViT:
-    """The checkpoint as a model of this shape, in evaluation mode, with a zero head.
+    """The checkpoint as a model of this shape, in evaluation mode, with a zero head or an empty bank.
 
     Raises:
         UsageError: as `check_checkpoint`.
@@ -151,7 +155,10 @@ def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: F
         "head.linear.weight": torch.zeros(shape.outputs, shape.pooled_width),
         "head.linear.bias": torch.zeros(shape.outputs),
     }
-    return build_model(shape, values | head)
+    if shape.head == "bank":
+        head = {BANK_ROWS: torch.zeros(shape.bank_size, shape.pooled_width, dtype=torch.float16)}
+    above = tuple(f"encoder.blocks.{i}." for i in range(shape.depth, own.depth))
+    return build_model(shape, {name: tensor for name, tensor in values.items() if not name.startswith(above)} | head)
 
 
 def _hash_tensors(model: ViT) -> str:

@@ -166,7 +166,9 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
             f"channels, but [image] gives {plan.image.height}x{plan.image.width} of {plan.image.channels}. "
             "Give both by --image-size and --channels."
         )
-    if plan.model.outputs != classes:
+    if (task == "anomaly") != (plan.model.head == "bank"):
+        raise UsageError(f'model.head="bank" belongs to --task anomaly. Got {plan.model.head} for {task}.')
+    if plan.model.outputs != classes and task != "anomaly":
         what = {"classification": "class", "multilabel": "label", "regression": "column of numbers"}[task]
         raise UsageError(f"The model needs one output per {what}, {classes}. Got outputs={plan.model.outputs}.")
     if plan.recipe.transpose and plan.image.height != plan.image.width:
