@@ -68,7 +68,7 @@ SIGNS = {
     "hf:": "is looked up on the Hub",
     "hub:": "is written to the Hub",
     "--engine ray": "a Ray cluster",
-    "--to web": "needs onnxruntime-web; tests/end_to_end/test_export_web.py has it",
+    "--to web": "needs onnxruntime-web, which is no part of Vitrail",
 }
 """What a command that is parsed and not run has in it."""
 
