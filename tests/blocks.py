@@ -39,6 +39,7 @@ PROGRAMS = {
     "find": "feeds a command through a pipe; its own tests do",
     "tensorboard": "a server of another project",
     "sbatch": "a SLURM cluster",
+    "npm": "downloads from npm's registry",
 }
 """First words of lines that are not for this machine, and what they need."""
 
@@ -67,6 +68,7 @@ SIGNS = {
     "hf:": "is looked up on the Hub",
     "hub:": "is written to the Hub",
     "--engine ray": "a Ray cluster",
+    "--to web": "needs onnxruntime-web, which is no part of Vitrail",
 }
 """What a command that is parsed and not run has in it."""
 

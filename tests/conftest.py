@@ -114,6 +114,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "vit-pytorch 1.15.7 (pip install --no-deps --target FOLDER; name FOLDER in VITRAIL_OLD_VIT_PYTORCH)",
         lambda: bool(os.environ.get("VITRAIL_OLD_VIT_PYTORCH")),
     ),
+    "needs_onnxruntime_web": (
+        "onnxruntime-web 1.30.0 (npm pack onnxruntime-web@1.30.0; name the file in VITRAIL_ONNXRUNTIME_WEB)",
+        lambda: bool(os.environ.get("VITRAIL_ONNXRUNTIME_WEB")),
+    ),
 }
 """Markers: what their tests need, and whether it is here."""
 

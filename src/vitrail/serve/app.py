@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -16,11 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from ..checkpoints.decision_versions import TRAINED
-from ..data.decoding import decoded_image as remarks
 from ..data.parallel import ImageName
 from ..errors import DataError, UsageError
-from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from ..evaluate.tables import ABSTENTION_UNKNOWN
+from ..evaluate.decisions import Decisions
+from ..predict.answer_notes import add_notes
 from ..version import __version__
 from .gate import TOKEN_MISSING, UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
@@ -278,44 +277,12 @@ async def _predict_row_or_error(service: Service, part: FormFile, decisions: Dec
         return {"path": image_name_from_path(part.name).path, "error": refused.message, "status": refused.status}
 
 
-# -- Response rows: the columns of `vitrail predict`, and notes.
+# -- Response rows.
 
 MAX_NAME_LENGTH = 1000
-FILE_REMARKS = {
-    remarks.END_MISSING: "The file lacks its end, and nothing of the picture is missing.",
-    remarks.SEVERAL_FRAMES: "The file holds several frames. The answer is about the first.",
-    remarks.PROFILE_IGNORED: "The file carries a colour profile, which is not applied.",
-    remarks.EXIF_UNREADABLE: "The file's EXIF block cannot be read, so the picture may lie on its side.",
-    remarks.DAMAGE_OUTSIDE_PIXELS: "The file is damaged beside its pixels.",
-    remarks.DAMAGE_IN_PIXELS: "The file is damaged among its pixels. The answer may be about other pixels than were "
-    "taken.",
-}
-"""Notes of a response about its file; an EXIF rotation is not worth one."""
 
 
 def image_name_from_path(path: str) -> ImageName:
     """A client's path and its last part, of bounded length. It is never opened."""
     short = path[:MAX_NAME_LENGTH]
     return ImageName(short, short.replace("\\", "/").rpartition("/")[2])
-
-
-def add_notes(row: Mapping[str, object], decisions: Decisions, file_remarks: Sequence[str]) -> dict[str, object]:
-    """A row of predictions with notes about an abstention and about the file."""
-    return {
-        **row,
-        "notes": [
-            *_explain_abstention(row, decisions),
-            *(FILE_REMARKS[one] for one in file_remarks if one in FILE_REMARKS),
-        ],
-    }
-
-
-def _explain_abstention(row: Mapping[str, object], decisions: Decisions) -> list[str]:
-    """Why the model abstains from an answer."""
-    if row.get("abstain") == UNSURE:
-        return [f"No class is likely enough: an answer needs a probability of at least {decisions.sure:.1%}."]
-    if row.get("abstain") == UNLIKE:
-        return ["This picture is unlike those that the model was trained on, so its answer is not to be relied on."]
-    if row.get("abstain") == ABSTENTION_UNKNOWN:
-        return ["Whether this picture is like those that the model was trained on is not known."]
-    return []

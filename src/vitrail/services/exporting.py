@@ -1,20 +1,28 @@
-"""`vitrail export`: a MODEL as an ONNX or PyTorch file or as another library's files, verified before it is kept."""
+"""`vitrail export`: a MODEL as ONNX, PyTorch file, web page or another library's files, verified before it is kept."""
 
 from __future__ import annotations
 
+import io
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from jaxtyping import UInt
 
 from ..checkpoints.decision_versions import TRAINED
 from ..checkpoints.model_card import UNLABELED_KEY
-from ..data.decoding.decode import decode_image
+from ..data.decoding.decode import decode_image, read_file_bytes, read_image
+from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.precision import find_changed_labels, get_scores
 from ..export import build
+from ..export.browser_page import BrowserPage, describe_for_page, explain_no_page, is_single_file
+from ..export.browser_proof import BrowserProof, ProofFile, find_missing_tools, prove_page
+from ..export.browser_runtime import load_runtime
 from ..export.build import ExportFormat
 from ..export.quantize import EXPORT_PRECISIONS, ExportPrecision, check_precision_support, export_reduced_precision
 from ..export.redecide import rewrite_onnx, rewrite_pt2
@@ -36,8 +44,9 @@ from .evaluation import LabelledImages, load_held_out
 from .open_model import ModelInfo, find_model, parse_choice
 from .prediction import open_predictor
 
-EXPORT_TARGETS: tuple[ExportFormat | conversion.ConversionTarget, ...] = (
+EXPORT_TARGETS: tuple[ExportFormat | Literal["web"] | conversion.ConversionTarget, ...] = (
     *build.EXPORT_FORMATS,
+    "web",
     *conversion.CONVERSION_TARGETS,
 )
 NUM_AGREEMENT_IMAGES = 500
@@ -59,13 +68,15 @@ class ExportResult:
     """Images near a threshold with another decision."""
     agreement: PrecisionAgreement | None = None
     """Agreement of a reduced-precision file with float32, and its speed."""
+    proof: BrowserProof | None = None
+    """Of a web page, if a browser has answered images with it."""
     notes: tuple[str, ...]
     """The verification in words, and notes about the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Options of onnx and pt2 files.
+    """Options of onnx and pt2 files, and of web pages.
 
     Raises:
         UsageError: no such precision, or an option that does not apply to it.
@@ -79,6 +90,12 @@ class ExportOptions:
     """Image, folder, pattern or @list.txt for the calibration of int8; None takes the run's training images."""
     force: bool = False
     """Keep a reduced-precision file even if too many decisions differ from float32."""
+    runtime: Path | None = None
+    """Of web: the file of onnxruntime-web."""
+    fetch: bool = False
+    """Of web: download onnxruntime-web."""
+    prove: bool = False
+    """Of web: keep no page that headless Chromium has not proved."""
 
     def __post_init__(self) -> None:
         if self.precision not in EXPORT_PRECISIONS:
@@ -124,12 +141,17 @@ def _export_as(
 ) -> ExportResult:
     known = parse_choice(to, EXPORT_TARGETS, "A model can be exported as")
     is_run = (Path(model_name) / "plan.toml").is_file()
-    if known == "onnx" or known == "pt2":
+    if known != "web" and (options.runtime is not None or options.fetch or options.prove):
+        raise UsageError(f"--runtime, --fetch and --prove are for web, whose pages run in a browser. Got --to {to}.")
+    if known == "onnx" or known == "pt2" or known == "web":
         ending = "" if options.precision == "float32" else f"-{options.precision}"
+        ending += ".html" if known == "web" else f".{known}"
         beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
-        default = beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}.{known}")
+        default = beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}")
         if is_run:
-            default = Path(model_name) / "exports" / f"model{ending}.{known}"
+            default = Path(model_name) / "exports" / f"model{ending}"
+        if known == "web":
+            return _export_page(model_name, out or default, options, trained_on)
         return _export_file(model_name, known, out or default, options, trained_on)
     if options != DEFAULT_EXPORT_OPTIONS:
         raise UsageError(f"--resize and --precision are for onnx and pt2, whose files hold a graph. Got --to {to}.")
@@ -214,6 +236,42 @@ def _export_file(
         path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
         num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _export_page(model_name: str, out: Path, options: ExportOptions, trained_on: object | None) -> ExportResult:
+    """Write a web page around an ONNX file, and prove it in a browser where there is one."""
+    if options.resize:
+        raise UsageError("A web page resizes pictures by itself, as the run does. Leave out --resize.")
+    if out.exists():
+        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+    check_precision_support("onnx", options.precision)
+    missing = find_missing_tools()
+    if options.prove and missing:
+        raise UsageError(f"A page is proved in a browser, which needs {missing}. Without --prove it is kept unproved.")
+    member = open_predictor(model_name, "cpu").single_member()
+    if refusal := explain_no_page(member.task):
+        raise UsageError(refusal)
+    runtime = load_runtime(options.runtime, options.fetch)
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as folder, atomic.make_draft(out) as draft:
+        onnx = Path(folder) / "model.onnx"
+        plain = replace(options, runtime=None, fetch=False, prove=False)
+        verified = _export_file(model_name, "onnx", onnx, plain, trained_on)
+        if len(list(onnx.parent.iterdir())) > 1:
+            raise UsageError(f"A web page holds a model of at most {build.MAX_EMBEDDED_BYTES:,} bytes. This has more.")
+        name = Path(model_name).resolve().name
+        description = describe_for_page(member, name, find_model(model_name, quiet=True).licence)
+        BrowserPage(model=onnx.read_bytes(), description=description, runtime=runtime).write(draft)
+        proof, proved = None, f"not proved in a browser, which needs {missing}; then --prove does"
+        if not missing:
+            files, origin = load_proof_files(Path(model_name), member.spec, trained_on)
+            proof = prove_page(draft, member, files, options.precision, options.force)
+            proved = f"{proof}, {origin}"
+        atomic.commit_draft(draft, out)
+    notes = [*verified.notes, proved]
+    if not is_single_file(out):
+        notes.append(f"browsers open a folder from a server only, such as: python -m http.server --directory {out}")
+    difference = verified.difference if proof is None else max(verified.difference, proof.exact.difference)
+    return replace(verified, path=out, to="web", difference=difference, proof=proof, notes=tuple(notes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,6 +413,70 @@ def load_calibration_images(
     if not images:
         raise UsageError(f"int8 is fitted to the run's training pictures, and none of them can be read: {missing}.")
     return images, f"calibrated on {len(images):,} training pictures of the run"
+
+
+MAX_PROOF_FILES = 200
+"""Image files that a browser answers."""
+MAX_DECODED_FILES = 50
+"""Files that the browser decodes by itself, further ones beside these."""
+EXACT_KINDS = ("PNG", "NPY")
+"""Formats that the page decodes by itself; those of others are compared as arrays."""
+BROWSER_KINDS = ("JPEG", "WebP", "GIF", "BMP")
+
+
+def load_proof_files(model_path: Path, spec: ImageSpec, trained_on: object | None) -> tuple[list[ProofFile], str]:
+    """Image files for a page to answer, and a note on their origin: a run's held-out or synthetic images."""
+    why = "no run has held out any"
+    if (model_path / "plan.toml").is_file():
+        try:
+            labelled = load_held_out(model_path, None, trained_on)
+            files = list(_iter_proof_files(labelled, spec))
+            if any(file.is_exact for file in files):
+                if len(files) == 1:  # the page saves a table of two pictures or more
+                    files.append(files[0]._replace(name=f"again-{files[0].name}"))
+                return files, f"on pictures of the run's own {labelled.split} split"
+            why = "none of the run's own can be read"
+        except (DataError, UsageError) as error:
+            why = f"those of the run are not here ({error})"
+    size = (spec.height * 3 // 2, spec.width * 5 // 4)
+    drawn = draw_synthetic_images(*size, spec.channels, white=spec.white)
+    levels = (spec.low, spec.high) == (0, spec.white)
+    stored = drawn if levels else spec.low + drawn / spec.white * (spec.high - spec.low)
+    files = [ProofFile(f"{place:04}.npy", _encode_npy(values), True) for place, values in enumerate(stored)]
+    return files, f"on drawn pictures, because {why}"
+
+
+def _iter_proof_files(labelled: LabelledImages, spec: ImageSpec) -> Iterator[ProofFile]:
+    """Evenly spaced images as files, skipping unreadable ones."""
+    images, decoded = labelled.images, 0
+    for index in np.linspace(0, len(images) - 1, min(MAX_PROOF_FILES, len(images))).astype(np.int64).tolist():
+        try:
+            stored = read_image(images[index], spec)
+            decode_image(images[index], spec)
+        except DataError:  # the run may have skipped it too; the others are enough
+            continue
+        data = _fetch_bytes(images[index])
+        if stored.kind in EXACT_KINDS and data is not None:
+            yield ProofFile(f"{index:06}.{stored.kind.lower()}", data, True)
+        elif stored.alpha is None:
+            yield ProofFile(f"{index:06}.npy", _encode_npy(stored.values), True)
+        if stored.kind in BROWSER_KINDS and data is not None and decoded < MAX_DECODED_FILES:
+            decoded += 1
+            yield ProofFile(f"{index:06}.{stored.kind.lower()}", data, False)
+
+
+def _fetch_bytes(image: ImageInput) -> bytes | None:
+    """The bytes of an image's file; None for an array."""
+    if isinstance(image, Path):
+        return read_file_bytes(image)
+    data = None if isinstance(image, np.ndarray) else image.fetch()
+    return data if isinstance(data, bytes) else None
+
+
+def _encode_npy(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    return file.getvalue()
 
 
 def draw_synthetic_images(

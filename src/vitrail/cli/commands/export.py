@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,13 +18,15 @@ class Export(Command):
     """Write a model for other programs, after comparing its answers with what was written.
 
     An onnx or pt2 file reads uint8 pictures [B, H, W, C] (uint16 where the plan keeps 16 bits) and gives calibrated
-    probabilities and decisions; the other targets are those of `vitrail convert`. Not every model has a place in all of
-    them: models for small pictures have rotary positions, which transformers, torchvision and google-npz lack;
-    --formats says before any work what a model can be written as, and which settings of a training change it.
+    probabilities and decisions. web is a page that answers in any browser, without a server and a network. The other
+    targets are those of `vitrail convert`. Not every model has a place in all of them: models for small pictures have
+    rotary positions, which transformers, torchvision and google-npz lack; --formats says before any work what a model
+    can be written as, and which settings of a training change it.
 
       vitrail export RUN --to onnx
       vitrail export RUN --to onnx --resize --out flowers.onnx
       vitrail export RUN --to onnx --precision int8
+      vitrail export RUN --to web --runtime onnxruntime-web-1.30.0.tgz
       vitrail export RUN --formats
       vitrail export RUN --to transformers
       vitrail export RUN --to hub:me/flowers --dry-run
@@ -37,7 +39,7 @@ class Export(Command):
     formats: bool = False
     """Write nothing: list the formats, and for each that MODEL cannot be written in why, and which plan's runs can."""
     to: str = "onnx"
-    """onnx, pt2 (torch.export), timm, transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
+    """onnx, pt2 (torch.export), web, timm, transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
     out: Path | None = None
     """The file or folder to make; by default in the run's exports/, or beside another model."""
     layout: str | None = None
@@ -49,11 +51,17 @@ class Export(Command):
     resize: bool = False
     """Let an onnx or pt2 file take pictures of any size and resize them itself: decisions equal, scores within 0.01."""
     precision: Literal["float32", "int8", "bf16", "float16"] = "float32"
-    """int8 and float16 for onnx, bf16 and float16 for pt2; kept if 99 % of the decisions are those of float32."""
+    """int8 and float16 for onnx and web, bf16 and float16 for pt2; kept if 99 % of decisions are those of float32."""
     calibrate: str | None = None
     """A folder, pattern or @list.txt of pictures that int8 is fitted to; by default training pictures of the run."""
     force: bool = False
     """Keep a file of fewer bits although more than 1 % of its decisions differ from float32."""
+    runtime: Path | None = None
+    """Of web: the file of onnxruntime-web, as `npm pack onnxruntime-web@1.30.0` writes it."""
+    fetch: bool = False
+    """Of web: download onnxruntime-web, checked by its SHA-256, from npm's registry or that of npm_config_registry."""
+    prove: bool = False
+    """Of web: keep no page that headless Chromium has not proved on up to 200 held-out pictures."""
     json: bool = False
     """Print the outcome as JSON."""
 
@@ -72,8 +80,11 @@ class Export(Command):
             self.model,
             self.to,
             self.out,
-            ExportOptions(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force),
-        )
+            ExportOptions(
+                resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force,
+                runtime=self.runtime, fetch=self.fetch, prove=self.prove,
+            ),
+        )  # fmt: skip
         if self.json:
             print_json(self._to_json(exported))
             return 0
@@ -123,4 +134,6 @@ class Export(Command):
         if exported.agreement is not None:
             facts["agreement"] = exported.agreement.same_fraction
             facts["pictures_per_second"] = dict(exported.agreement.rates)
+        if exported.proof is not None:
+            facts["browser"] = asdict(exported.proof)
         return {**facts, "notes": list(exported.notes)}

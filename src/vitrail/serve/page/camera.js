@@ -9,6 +9,7 @@ export function listen(take) {
   let stream = null;
   let side = "environment";
   let taken = 0;
+  const promise = byId("camera-says").textContent;
 
   const letGo = () => {
     stream?.getTracks().forEach((track) => track.stop());
@@ -27,7 +28,7 @@ export function listen(take) {
       film.srcObject = stream;
       await film.play();
       byId("take").disabled = false;
-      byId("camera-says").textContent = "The picture is sent to this server only when you take it.";
+      byId("camera-says").textContent = promise;
     } catch (problem) {
       letGo();
       byId("camera-says").textContent = `The browser does not give the camera: ${problem.message || problem.name}.`;

@@ -14,7 +14,8 @@ export function jobOf({ task, classes, columns }) {
   return `Says which of ${classes.length} classes a picture shows${names}.`;
 }
 
-export function limitsOf({ limits }, host) {
+export function limitsOf({ limits, local }, host) {
+  if (local) return "JPEG, PNG, WebP, BMP, GIF and NPY. They stay in this browser: nothing is sent anywhere.";
   const size = limits?.bytes ? `, up to ${megabytes(limits.bytes)} each` : "";
   return `JPEG, PNG, TIFF, DICOM and others${size}. They are sent to ${host} and nowhere else.`;
 }
@@ -32,7 +33,8 @@ export function factsOf(about) {
   if (about.methods?.length) facts.push(["Explanations", element("ul", {}, ...about.methods.map(methodLine))]);
   const licence = about.licence ? [["Licence", about.licence]] : [];
   const documents = element("a", { href: "docs" }, "what programs can ask this server");
-  return [...facts, ...licence, ["Vitrail", `${about.version}: `, documents]];
+  const more = about.local ? `${about.local} in this browser` : documents;
+  return [...facts, ...licence, ["Vitrail", `${about.version}: `, more]];
 }
 
 function namesOf({ task, classes, columns, thresholds }) {
