@@ -24,7 +24,8 @@ not."""
 
 def decision_tensors(task: Task, classes: tuple[str, ...], decisions: Decisions) -> dict[str, np.ndarray]:
     """The tensors of a graph's decisions by their names in the module; only `unlike` for numbers."""
-    K, tensors = len(classes), {}
+    K = len(classes)
+    tensors: dict[str, np.ndarray] = {}
     if decisions.unlike is not None:
         tensors[UNLIKE] = np.array([decisions.unlike], np.float64)
     if task == "regression":
