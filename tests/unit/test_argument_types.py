@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -19,6 +18,8 @@ import vitrail
 from vitrail.argument_types import check_arguments, check_calls, check_construction
 from vitrail.errors import UsageError
 from vitrail.services.explanation import Explanation
+
+PACKAGE = Path(vitrail.__file__).parent
 
 
 class Follow(Protocol):
@@ -165,18 +166,24 @@ def test_a_class_checks_what_it_is_made_of():
         Size("a")
 
 
-def test_every_checked_function_of_the_package_has_annotations_that_can_be_resolved():
-    """Without the imports that only type checkers see: what is annotated with one of these can never be called."""
-    checked = []
-    for module in pkgutil.walk_packages(vitrail.__path__, "vitrail."):
-        if not module.name.endswith("__main__"):
-            names = vars(importlib.import_module(module.name)).values()
-            owners = [owner for owner in names if isinstance(owner, type) and owner.__module__ == module.name]
-            for each in (*names, *(member for owner in owners for member in vars(owner).values())):
-                code = getattr(each, "__code__", None)
-                if code is not None and Path(code.co_filename).name in ("argument_types.py", "keywords.py"):
-                    checked.append(each)
-    functions = {inspect.unwrap(each) for each in checked if hasattr(each, "__wrapped__")}
-    assert len(functions) > 20 and Explanation.figure.__wrapped__ in functions
-    for function in functions:
-        check_arguments(function, (), {})
+def decorated() -> list[Callable[..., Any]]:
+    """Methods of the package with the decorator."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "    @check_calls" in (code := path.read_text("utf-8")):
+            module = importlib.import_module(".".join(("vitrail", *path.relative_to(PACKAGE).with_suffix("").parts)))
+            owners = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef)]
+            found += [
+                getattr(getattr(module, owner.name), member.name)
+                for owner in owners
+                for member in owner.body
+                if isinstance(member, ast.FunctionDef) and "check_calls" in map(ast.unparse, member.decorator_list)
+            ]
+    return found
+
+
+def test_annotations_of_checked_methods_can_be_resolved_without_the_imports_of_type_checkers():
+    methods = decorated()
+    assert len(methods) >= 8 and Explanation.figure in methods
+    for method in methods:
+        check_arguments(method, (), {})
