@@ -96,9 +96,15 @@ def roc_auc_with_influence(
         steps = (placements - value) / len(rows) * np.sqrt(members / (members - 1) if members > 1 else np.nan)
         influence += np.bincount(names[rows], steps, len(influence))
         kinds.append(members)
+    positives, negatives = kinds
     grouped = len(influence) < len(positive)
     return RocAuc(
-        value, influence, *kinds, _score_variance(len(ups), len(downs)), _score_variance(*kinds) if grouped else None
+        value,
+        influence,
+        positives,
+        negatives,
+        _score_variance(len(ups), len(downs)),
+        _score_variance(positives, negatives) if grouped else None,
     )
 
 
