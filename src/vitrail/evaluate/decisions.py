@@ -77,6 +77,8 @@ class Decisions:
 
     def describe(self) -> str:
         """The decision in some words."""
+        if self.calibration:
+            return f"a defect up to a p-value of {self.alpha:.3g}"
         of = f" for {self.positive}" if self.positive else ""
         words = [f"{self.rule}{of}"] if self.thresholds else ["the likeliest class"] * (not self.reach)
         words += [f"unsure below {self.sure:.4f}"] * bool(self.sure)

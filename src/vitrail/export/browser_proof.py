@@ -215,14 +215,13 @@ def _read_rows(table: bytes, names: Sequence[str], member: PredictorMember) -> T
 
 
 def _check_decisions(actual: TaskPredictions, member: PredictorMember) -> None:
-    """Check that a page's decisions are those that the model would draw from the page's own scores."""
-    if isinstance(actual, RegressionPredictions):
-        return
+    """Check that a page names the model's decision, and decides as the model would from the page's own scores."""
     rules = member.decisions
+    agree = actual.decision == rules.version
     if isinstance(actual, MultilabelPredictions):
-        agree = bool((rules.predict_labels(actual.probabilities) == actual.indicators).all())
-    else:
-        agree = bool((rules.predict_classes(actual.probabilities, actual.classes) == actual.indices).all())
+        agree &= bool((rules.predict_labels(actual.probabilities) == actual.indicators).all())
+    elif not isinstance(actual, RegressionPredictions):
+        agree &= bool((rules.predict_classes(actual.probabilities, actual.classes) == actual.indices).all())
     if not agree:
         raise DamagedFileError(
             "The page decides otherwise than the run would from the same scores. Nothing is kept; please report this "

@@ -13,7 +13,7 @@ import pytest
 from exportable import member
 from vitrail.errors import UsageError
 from vitrail.export import browser_page
-from vitrail.export.browser_page import BrowserPage, bundle_modules, describe_for_page
+from vitrail.export.browser_page import BrowserPage, bundle_modules, describe_for_page, explain_no_page
 from vitrail.export.browser_runtime import RUNTIME_FILES
 
 MODEL = bytes(range(256)) * 5
@@ -146,10 +146,16 @@ def test_a_model_that_is_too_large_for_one_file_is_told_of_the_folder(tmp_path, 
         ("classification", "positive", {"thresholds": {"dog": 0.52}, "calibrated": True, "columns": []}),
         ("multilabel", "labels", {"thresholds": {"cat": 0.45, "dog": 0.5, "fish": 0.55}, "unlike": False}),
         ("regression", "nothing", {"columns": ["cat", "dog", "fish"], "classes": [], "calibrated": False}),
-        ("classification", "unlike", {"unlike": True, "abstains_below": 0.36}),
+        ("classification", "unlike", {"unlike": True, "abstains_below": 0.36, "answered": "no", "decided_by": ""}),
+        ("classification", "unsure", {"unlike": False, "answered": "unknown"}),
     ],
 )
 def test_the_page_knows_of_its_model_what_the_server_says(task, decided, expected):
     described = describe_for_page(member(task=task, decided=decided), "x", "")
     assert {name: described[name] for name in expected} == expected
-    assert set(described["notes"]) == {"unsure", "unlike"}
+    assert set(described["notes"]) == {"unsure", "unlike", "unknown"}
+
+
+def test_an_anomaly_model_has_no_page_and_is_told_where_else():
+    assert explain_no_page("anomaly").endswith("Export an anomaly model --to onnx, or serve it.")
+    assert explain_no_page("regression") == ""

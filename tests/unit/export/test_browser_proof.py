@@ -83,6 +83,15 @@ def test_a_decision_that_does_not_follow_from_the_page_s_scores_is_refused(provi
     files = files_of(one.spec)
     with pytest.raises(DamagedFileError, match="decides otherwise than the run would from the same scores"):
         proving(one, files, answered(one, files, lambda t: dataclasses.replace(t, predicted=(t.indices + 1) % 3)))
+    with pytest.raises(DamagedFileError, match="decides otherwise than the run would from the same scores"):
+        proving(one, files, answered(one, files, lambda t: dataclasses.replace(t, decision="another")))
+
+
+def test_a_page_of_a_kept_decision_names_it(proving):
+    one = member(decided="unsure")
+    kept = dataclasses.replace(one, decisions=dataclasses.replace(one.decisions, version="august"))
+    files = files_of(kept.spec)
+    assert proving(kept, files, answered(kept, files)).exact.num_changed == 0
 
 
 def test_a_picture_that_the_page_refuses_is_named_unless_the_browser_decodes_it(proving):

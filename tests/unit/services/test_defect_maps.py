@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,12 @@ from vitrail.errors import UsageError
 from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.explain.methods import list_methods_of
 from vitrail.predict.predictor import Predictor
+from vitrail.report.provenance import read_facts
 from vitrail.serve.limits import ServerLimits
 from vitrail.serve.served_model import ServedModel
 from vitrail.services.defect_maps import require_maps, to_16_bits, write_defect_maps
+from vitrail.services.evaluation import evaluate_model, load_held_out
+from vitrail.services.evaluation_report import list_wrong, write_evaluation
 from vitrail.services.explanation import ExplainRequest, explain_images, open_explainer
 from vitrail.train import fit as training
 from vitrail.train.request import TrainRequest
@@ -130,6 +134,31 @@ def test_an_onnx_file_holds_the_bank_and_the_threshold(run: Path, pictures: list
     np.testing.assert_allclose(theirs.scores, ours.scores, atol=1e-4)
     np.testing.assert_allclose(theirs.p_values, ours.p_values, atol=1e-6)
     assert theirs.labels == ours.labels == ("good", "defect")
+
+
+def test_an_evaluation_is_kept_with_its_page_and_names_what_was_missed(run: Path, tmp_path: Path):
+    predictor = Predictor.open(run)
+    labelled = load_held_out(run, None)
+    result = evaluate_model(predictor, labelled)
+    page = write_evaluation(tmp_path / "kept", str(run), "", predictor, labelled, result)
+    assert "AUROC" in page.read_text(encoding="utf-8")
+    facts = read_facts(tmp_path / "kept")
+    assert facts.all_metrics == (result.metrics,) and not facts.warnings
+    called = dataclasses.replace(result.predictions, predicted=1 - result.predictions.indices)
+    assert "spot, answered good (p 0.0" in list_wrong(called).table()
+
+
+def test_its_maps_are_named_unchecked_and_why(run: Path):
+    choice = Predictor.open(run).members[0].map_choice
+    assert choice is not None and choice.method == "distances"
+    assert choice.describe().endswith("was not checked: they are its score, patch by patch.")
+
+
+def test_the_server_says_that_there_is_no_rule_to_choose(run: Path):
+    served = ServedModel(Predictor.open(run), "parts", folder=run / "model")
+    told = served.describe_decisions()
+    assert told["versions"][0]["rule"] == "a defect up to a p-value of 0.0769"
+    assert "decides by p-values of good pictures, not by a rule" in told["validation"]["why"]
 
 
 def test_what_a_model_without_a_bank_cannot_show_is_said(run: Path, capsys: pytest.CaptureFixture[str]):

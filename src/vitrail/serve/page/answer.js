@@ -7,7 +7,7 @@ const TOP = 5; // classes that are shown at once
 const SIDE = 13; // of a pane, and from one to the next
 const STEP = 16;
 const ACROSS = 20;
-const WORDS = { classification: classes, multilabel: labels, regression: numbers };
+const WORDS = { anomaly: oddness, classification: classes, multilabel: labels, regression: numbers };
 
 // What stands beside the picture; again(picture) asks once more about one that failed.
 export function answerOf(picture, about, again) {
@@ -51,6 +51,12 @@ function numbers(picture, about) {
   const silent = !stands(row);
   const values = about.columns.map((column) => valueOf(row, column, silent));
   return [silent ? headline(row, "") : null, notesOf(picture), element("dl", { class: "values" }, ...values)];
+}
+
+function oddness(picture) {
+  const { label, p_value: share, score } = picture.row;
+  const figures = `A share of ${number(share)} of good pictures looks at least as odd (p-value); score ${number(score)}.`;
+  return [headline(picture.row, label), notesOf(picture), element("p", { class: "promise" }, figures)];
 }
 
 function valueOf(row, column, silent) {

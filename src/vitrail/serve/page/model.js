@@ -9,6 +9,7 @@ const FEW = 8; // names that a heading can hold
 export function jobOf({ task, classes, columns }) {
   const several = columns.length === 1 ? "a number" : `${columns.length} numbers`;
   if (task === "regression") return `Reads ${several} off a picture: ${columns.join(", ")}.`;
+  if (task === "anomaly") return "Says whether a picture differs from good ones.";
   const names = classes.length > FEW ? "" : `: ${classes.join(", ")}`;
   if (task === "multilabel") return `Says which of ${classes.length} labels fit a picture${names}.`;
   return `Says which of ${classes.length} classes a picture shows${names}.`;
@@ -28,8 +29,8 @@ export function factsOf(about) {
     [about.task === "regression" ? "Numbers" : about.task === "multilabel" ? "Labels" : "Classes", namesOf(about)],
     ["Reads pictures at", `${image.height} × ${image.width} pixels, ${colours}`],
   ];
-  if (about.task !== "regression") facts.push(["Probabilities", calibrationOf(about)]);
-  facts.push(["Leaves unanswered", silenceOf(about)]);
+  if (!["anomaly", "regression"].includes(about.task)) facts.push(["Probabilities", calibrationOf(about)]);
+  if (about.task !== "anomaly") facts.push(["Leaves unanswered", silenceOf(about)]);
   if (about.methods?.length) facts.push(["Explanations", element("ul", {}, ...about.methods.map(methodLine))]);
   const licence = about.licence ? [["Licence", about.licence]] : [];
   const documents = element("a", { href: "docs" }, "what programs can ask this server");

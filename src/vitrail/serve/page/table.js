@@ -152,16 +152,19 @@ function numberColumns(about) {
 }
 
 function wordColumns(about) {
-  const chance = (picture) => picture.row?.probability ?? null;
+  const odd = about.task === "anomaly";
+  const key = odd ? "p_value" : "probability";
+  const highest = about.task === "multilabel" ? "Highest" : about.calibrated ? "Probability" : "Score"; // of any label
+  const chance = (picture) => picture.row?.[key] ?? null;
   const answer = (picture) => inShort(picture, about);
   return [
     { key: "answer", title: "Answer", kind: "answer", value: answer, show: (one) => [answer(one), ...tag(one)] },
     {
-      key: "probability",
-      title: about.task === "multilabel" ? "Highest" : about.calibrated ? "Probability" : "Score", // of any label
+      key,
+      title: odd ? "p-value" : highest,
       kind: "n",
       value: chance,
-      show: (picture) => [picture.row ? fixed(chance(picture)) : ""],
+      show: (picture) => [picture.row ? (odd ? number : fixed)(chance(picture)) : ""],
     },
   ];
 }
