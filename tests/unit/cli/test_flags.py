@@ -26,7 +26,7 @@ FLAGS = {
                   --number-format --optimizer --reached --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
     "export": """--formats --to --out --layout --private --dry-run --resize --precision --calibrate --force
-                 --json --debug""",
+                 --runtime --fetch --prove --json --debug""",
     "serve": """--host --port --name --token-file --proxy --max-bytes --max-pictures --batch --waiting --per-client
                 --deadline --slow --workers --threads --device --precision --log --json --debug""",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
