@@ -263,6 +263,8 @@ def _fold_into_head(model_info: ModelInfo, info: dict[str, object]) -> tuple[Mod
     The mean of several views is one of probabilities, and a temperature divides its logarithm: that is no linear map.
     """
     task, views = parse_task(model_info.task), TtaViews.from_notes(info, "the bundle")
+    if task == "anomaly":  # a bank has no weights to fold into
+        return model_info, info, ""
     if task == "regression":
         scaling = read_scaling(info, len(model_info.classes), "the bundle")
         if scaling is None:

@@ -187,7 +187,7 @@ def measure_losses(
     Args:
         model: as read back.
     """
-    if not model_info.classes or UNLABELED_KEY in model_info.info:
+    if to == "bundle" or not model_info.classes or UNLABELED_KEY in model_info.info:
         return ()
     predictor = open_predictor(model_name, "cpu")
     decoded, origin = load_comparison_images(Path(model_name), predictor.spec, False, trained_on)

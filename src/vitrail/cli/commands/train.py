@@ -246,6 +246,7 @@ class Train(Command):
 
     def _print_result(self, outcome: TrainOutcome) -> int:
         """Print the main metric, the paths and the next command."""
+        from ...evaluate.anomaly_metrics import AnomalyMetrics
         from ...train import events
         from ...train.distributed.collectives import group_from_env
 
@@ -271,7 +272,9 @@ class Train(Command):
             )
             if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
                 few = f"{finished.metrics.n} held-out pictures tell little"
-                print(f"Few     {few}; --folds 5 holds out every picture once.")
+                is_anomaly = isinstance(finished.metrics, AnomalyMetrics)
+                advice = "" if is_anomaly else "; --folds 5 holds out every picture once"
+                print(f"Few     {few}{advice}.")
         return 0
 
     def _print_plan_help(self) -> int:

@@ -397,6 +397,8 @@ def _draft_recipe(
     if settings.method != "probe":
         return recipe, reasons
     recipe, why_probe = drop_steps(recipe)
+    if fingerprint.task == "anomaly":
+        why_probe = {"recipe.steps": "patches of good pictures are kept, and nothing is tuned"}
     return recipe, reasons | why_probe
 
 
