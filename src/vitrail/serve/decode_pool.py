@@ -130,7 +130,7 @@ class DecodePool:
         while not self._closed:
             try:
                 await self._add_process()
-            except OSError:  # no memory or no file for one more process at the moment
+            except (OSError, EOFError):  # no memory or file for one more at the moment, or what starts them was ended
                 await asyncio.sleep(1)
             else:
                 return

@@ -167,5 +167,5 @@ class Service:
 
     def _on_started(self, task: asyncio.Task[None]) -> None:
         problem = None if task.cancelled() else task.exception()
-        if problem is not None:
+        if problem is not None and not self.is_draining:  # a signal to the whole group ends what was starting too
             self._on_failed(problem)
