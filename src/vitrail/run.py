@@ -81,7 +81,10 @@ class Run:
         self.path = Path(path)
         """The folder."""
         if not is_bundle(self.path):
-            self.plan  # noqa: B018 - read now, so that another folder is refused at once
+            try:
+                self.plan  # noqa: B018 - read now, so that another folder is refused at once
+            except UsageError as error:
+                raise UsageError(f"{error} Weights alone are read by vitrail.load.") from error
         self._trained_on = trained_on  # the source, if it was an object in memory
         self._device = device
         self._custom_functions = custom_functions

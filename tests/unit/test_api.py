@@ -98,7 +98,7 @@ def test_loading_a_damaged_bundle_is_refused(kept):
 
 
 def test_opening_what_is_neither_run_nor_model_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"is not a run folder: it has no plan\.toml"):
+    with pytest.raises(UsageError, match=r"is not a run folder: it has no plan\.toml.* are read by vitrail\.load\."):
         vitrail.open(tmp_path)
 
 
