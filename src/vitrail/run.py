@@ -104,7 +104,13 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """Path of the self-contained HTML report."""
+        """Path of the self-contained HTML report.
+
+        Raises:
+            UsageError: a model alone, without the run that trained it.
+        """
+        if is_bundle(self.path):
+            raise UsageError(f"{self.path} is a model alone, without a report. evaluate(source, out=FOLDER) writes one.")
         return self.path / "report.html"
 
     @property
