@@ -110,7 +110,9 @@ class Run:
             UsageError: a model alone, without the run that trained it.
         """
         if is_bundle(self.path):
-            raise UsageError(f"{self.path} is a model alone, without a report. evaluate(source, out=FOLDER) writes one.")
+            raise UsageError(
+                f"{self.path} is a model alone, without a report. evaluate(source, out=FOLDER) writes one."
+            )
         return self.path / "report.html"
 
     @property
