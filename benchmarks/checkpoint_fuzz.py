@@ -138,7 +138,9 @@ REASONS = (
     (r"pools by attention over the patches alone", "it pools by attention over the patches alone"),
     (r"stretches its positions by the longer side", "it stretches its positions by the longer side alone"),
     (r"adds positions again before every block", "it adds positions again before every block"),
-    (r"reach over several pictures of a video", "it reads videos"),
+    (r"reach over several pictures of a video|cuts videos into pieces", "it reads videos"),
+    (r"holds \d+ networks|holds a model of the layout \w+ under", "it has other networks beside; `network=` reads one"),
+    (r"This InternViT has RMSNorm on queries", "it has another norm on queries and keys than in its blocks"),
     (r"[Pp]ass \w+=|pass it:|settings=", "what the file does not say has no value here"),
 )
 """Pattern of the sentence of a refusal, and its reason in short; the first that fits. Other sentences stay whole."""

@@ -94,6 +94,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "what builds the package (pip install -c constraints.txt -e .[dev])",
         lambda: importlib.util.find_spec("hatchling") is not None,
     ),
+    "needs_pyright": (
+        "pyright (pip install -c constraints.txt basedpyright)",
+        lambda: importlib.util.find_spec("basedpyright") is not None,
+    ),
     "needs_ray": (
         "Ray (pip install -c constraints.txt 'ray[data,train]')",
         lambda: all(importlib.util.find_spec(name) is not None for name in ("ray", "pyarrow", "pydantic")),

@@ -81,7 +81,10 @@ class Run:
         self.path = Path(path)
         """The folder."""
         if not is_bundle(self.path):
-            self.plan  # noqa: B018 - read now, so that another folder is refused at once
+            try:
+                self.plan  # noqa: B018 - read now, so that another folder is refused at once
+            except UsageError as error:
+                raise UsageError(f"{error} Weights alone are read by vitrail.load.") from error
         self._trained_on = trained_on  # the source, if it was an object in memory
         self._device = device
         self._custom_functions = custom_functions
@@ -101,7 +104,15 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """Path of the self-contained HTML report."""
+        """Path of the self-contained HTML report.
+
+        Raises:
+            UsageError: a model alone, without the run that trained it.
+        """
+        if is_bundle(self.path):
+            raise UsageError(
+                f"{self.path} is a model alone, without a report. evaluate(source, out=FOLDER) writes one."
+            )
         return self.path / "report.html"
 
     @property

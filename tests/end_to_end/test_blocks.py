@@ -13,6 +13,7 @@ import pytest
 import blocks
 import desk
 from end_to_end.conftest import TINY
+from served import serving
 from vitrail.cli.arguments import HELP_FLAGS, parse_command
 from vitrail.cli.main import COMMANDS
 
@@ -22,6 +23,8 @@ RUN |= {line.page for block in FOUND for line in blocks.commands(block) if not l
 PAGES = [page for page in blocks.PAGES if page in RUN]
 LONG = ("docs/chest-films.md", "docs/evaluation.md", "docs/explaining.md")
 """Pages of five seconds and more that are not the front page: `--all` runs them, `make test` the first."""
+SERVED = {"docs/own-loop.md": ("sound", "defective")}
+"""Pages whose `vitrail serve` runs too, and what it may answer; those of other pages are parsed alone."""
 QUICK = tuple(page for page in PAGES if page not in LONG)
 SHORT = ("--steps", "30", "--recipe.batch_size", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
 CHANGES = (
@@ -208,6 +211,9 @@ def run(page: str, vitrail, folder: Path, monkeypatch) -> None:
             if not command.reason:
                 answer = vitrail(*on_the_desk(command))
                 assert answer.code == 0, f"{page}:{command.line}: {command.text}\n{answer.err}"
+            elif page in SERVED and command.words[0] == "serve":
+                with serving(folder / command.words[1]) as server:
+                    assert server.ask("/predict", (folder / "new.jpg").read_bytes()).json["label"] in SERVED[page]
 
 
 def smaller(text: str) -> str:

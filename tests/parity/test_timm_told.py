@@ -122,6 +122,17 @@ def test_a_bare_file_of_another_size_needs_heads(tmp_path: Path) -> None:
         load_checkpoint(saved_bare(model, tmp_path / "w.safetensors"))
 
 
+def test_the_heads_of_a_name_are_noted_for_a_bare_file_and_others_can_be_given(tmp_path: Path) -> None:
+    name, size = "vit_small_patch16_rope_224", {"img_size": 32, "embed_dim": 64, "depth": 1, "num_classes": 2}
+    model = randomise(timm.create_model(name, **size, num_heads=4))
+    path = saved_bare(model, tmp_path / "w.safetensors")
+    assumed = load_checkpoint(path, LoadOptions(network=name, image_size=(32, 32)))
+    assert assumed.config.heads == 1 and "heads=1: those of its name are taken" in " ".join(assumed.notes)
+    loaded = load_checkpoint(path, LoadOptions(network=name, image_size=(32, 32), heads=4))
+    images = pictures(3, 32, 32)
+    assert torch.allclose(loaded.model(images), model(images), atol=1e-5) and "heads" not in " ".join(loaded.notes)
+
+
 def test_a_bare_clip_tower_needs_its_activation(tmp_path: Path) -> None:
     size = {"img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2}
     model = randomise(timm.create_model("vit_base_patch16_clip_quickgelu_224", **size))

@@ -33,7 +33,7 @@ from .adapt import (
     reorder_spec_channels,
 )
 from .families.timm_arguments import refuse_unknown_arguments
-from .families.timm_config import describe_published_model
+from .families.timm_config import NAMED, describe_published_model
 from .identify import describe_other_blocks, find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
 from .numerics import find_card_for_file, load_card
@@ -303,6 +303,8 @@ def _note_assumptions(
     tensors: Mapping[str, Tensor], config: ViTConfig, family: Layout, hints: LayoutHints
 ) -> tuple[str, ...]:
     """A note on what a file without a config.json does not say, with the values that were taken."""
+    if NAMED in hints.foreign_config and _leaves_heads_open(tensors, config, family, hints):
+        return (f"the file does not say heads={config.heads}: those of its name are taken, and others can be given",)
     if hints.foreign_config:
         return ()
     fields: dict[str, object] = {"norm_eps": f"{config.norm_eps:g}", "activation": config.activation}

@@ -105,3 +105,17 @@ def test_where_several_views_are_averaged_the_temperature_stays_and_the_differen
     with torch.inference_mode():
         theirs, ours = (find_model(str(each)).model(IMAGES) for each in (tmp_path / "timm", folder))
     np.testing.assert_array_equal(theirs, ours)
+
+
+@pytest.mark.parametrize("spread", [0.3, 0.0])
+def test_the_mean_beside_a_class_token_is_written_for_transformers(spread, tmp_path):
+    """F16: its classifier of DINOv2 reads the class token too, with weights of 0."""
+    model = create_model(ViTConfig(**{**vars(SHAPE), "mlp_width": 256, "pool": "mean"})).eval()
+    with torch.no_grad():
+        model.head.linear.weight.normal_(0, spread, generator=torch.Generator().manual_seed(2))
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "classification", ("cat", "dog"), {})
+    convert_model(find_model(str(tmp_path / "kept")), "transformers", tmp_path / "there")
+    there = find_model(str(tmp_path / "there"))
+    assert there.config.pool == "class+mean"
+    with torch.inference_mode():
+        np.testing.assert_allclose(there.model(IMAGES), model(IMAGES), rtol=1e-5, atol=1e-6)

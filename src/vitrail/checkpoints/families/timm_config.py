@@ -76,6 +76,10 @@ _PUBLISHED_GATED = {
 """The same for gated MLPs: EVA-02, AIMv2, DINOv3 S+, H+ and 7B, DINOv2 g."""
 
 
+NAMED = "described by its name"
+"""Key of a description that stands for a config.json: it holds what the name says, and not the file."""
+
+
 def read_architecture(hints: LayoutHints) -> str:
     """timm's name of the architecture, without the tag of the weights; empty without config.json."""
     name = hints.foreign_config.get("architecture", "")
@@ -94,7 +98,7 @@ def describe_published_model(name: str | None) -> dict[str, Any]:
     architecture, _, tag = name.partition(".")
     mean, std = next((pictures for pattern, pictures in _PICTURES if re.search(pattern, name)), _HALF)
     described = {"tag": tag, "mean": list(mean), "std": list(std), "interpolation": "bicubic", "crop_pct": 0.9}
-    return {"architecture": architecture, "pretrained_cfg": described}
+    return {"architecture": architecture, "pretrained_cfg": described, NAMED: True}
 
 
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -127,6 +131,8 @@ def read_model_arg(hints: LayoutHints, name: str) -> Any:
 def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, gated: bool, branches: int = 1) -> int:
     """Attention heads: from config.json or the architecture's name, else from the caller or the published size.
 
+    A caller who names a bare file may give other heads: it need not have the size of the published model.
+
     Args:
         branches: attentions side by side, for the question: a caller counts the heads of all.
     """
@@ -135,6 +141,8 @@ def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, 
         fitting = (widths[width] for pattern, widths in _HEADS if re.search(pattern, name) and width in widths)
         heads = next(fitting, width // 64 if width % 64 == 0 else None)
     if heads is not None:
+        if NAMED in hints.foreign_config:
+            return hints.heads or heads
         return reconcile(hints.heads, heads, "heads", "config.json")
     published = _PUBLISHED_GATED if gated else _PUBLISHED
     known = published.get((width, depth, mlp_width)) if hints.heads is None else hints.heads
