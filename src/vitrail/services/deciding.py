@@ -359,7 +359,7 @@ def fit_new_decisions(stored: StoredRun, request: DecisionRequest) -> tuple[Deci
     words = [f"{name} at {value:g}" for name, value in request.at.items()]
     return replace(
         fitted,
-        rule=", ".join([*([] if len(order) == 1 else [settings.threshold_rule]), *words]),
+        rule=f"at {request.at[order[0]]:g}" if len(order) == 1 else ", ".join([settings.threshold_rule, *words]),
         thresholds=tuple(request.at.get(name, value) for name, value, _ in pairs),
         chosen=tuple(name in request.at or fitted_one for name, _, fitted_one in pairs),
     ), prevalences

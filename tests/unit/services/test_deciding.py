@@ -393,10 +393,12 @@ def test_the_verb_prints_old_and_new_side_by_side_and_json(tmp_path, capsys):
 def test_fourteen_labels_of_ten_thousand_pictures_take_less_than_a_second(tmp_path):
     names = tuple(f"finding{k}" for k in range(14))
     run = store_run(tmp_path / "run", "multilabel", n=10_000, names=names, K=14)
-    stored = open_stored_run(run)
-    began = time.process_time()
-    fitted, _ = fit_new_decisions(stored, DecisionRequest(rule="cost 7.65"))
-    assert time.process_time() - began < 1 and all(fitted.chosen)
+    request, seconds = DecisionRequest(rule="cost 7.65"), []
+    for _ in range(3):
+        began = time.process_time()
+        result = decide(run, request)  # reads val and as many of test, fits, measures optimism and intervals
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 1 and all(result.new.chosen), seconds
 
 
 @pytest.mark.wide
