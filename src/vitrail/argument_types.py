@@ -76,13 +76,14 @@ def check_arguments(
 
 @cache
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Names of the positional parameters, and the resolved annotations by name."""
+    """Names of the positional parameters, and the resolved annotations by name; that of the result is not resolved."""
     function = inspect.unwrap(function)
     parameters = inspect.signature(function).parameters.values()
     positional = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     variable = [each.name for each in parameters if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    hints = get_type_hints(function)
-    return tuple(positional), {name: kind for name, kind in hints.items() if name not in (*variable, "return")}
+    left_out = (*variable, "return")  # the type of the result may be that of a library imported for type checkers only
+    written = {name: kind for name, kind in inspect.get_annotations(function).items() if name not in left_out}
+    return tuple(positional), get_type_hints(types.SimpleNamespace(__annotations__=written), function.__globals__)
 
 
 def convert_argument(name: str, kind: Any, value: Any) -> Any:

@@ -39,9 +39,9 @@ def with_archive() -> bytes:
     return out.getvalue()
 
 
-def box(brand: bytes) -> bytes:
+def box(brand: bytes, compatible: bytes = b"mif1") -> bytes:
     """The start of a file of the ISO family, such as HEIC."""
-    return struct.pack(">I", 24) + b"ftyp" + brand + bytes(4) + b"mif1" + bytes(4)
+    return struct.pack(">I", 24) + b"ftyp" + brand + bytes(4) + compatible + bytes(4)
 
 
 FIRST = ("first of several frames",)
@@ -54,7 +54,7 @@ FOREIGN = {
     "icns": (b"icns\0\0\0\x08", "an icon of macOS"),
     "psd": (b"8BPS\0\1" + bytes(20), "a Photoshop file"),
     "fits": (b"SIMPLE  =                    T", "FITS"),
-    "mp4": (box(b"isom"), "an MP4 video"),
+    "mp4": (box(b"isom", b"mp42"), "an MP4 video"),
     "ppm": (b"P6\n1 1\n255\n\0\0\0", "PPM, PGM or PBM"),
     "wmf": (b"\xd7\xcd\xc6\x9a" + bytes(20), "a Windows metafile"),
 }

@@ -10,8 +10,9 @@ def test_a_run_is_asked_about_disturbed_pictures(vitrail, run_folder, flowers):
     assert answer.code == 0, answer.err
     lines = answer.out.splitlines()
     assert lines[0].endswith("split all, films")
-    assert "on 4 pictures (all)" in lines[1] and "11 ways of 5 severities" in lines[1]
-    assert len(lines) == 4 + 11 and lines[-1].startswith("dead pixels")
+    assert lines[1].startswith("WARNING") and "has learnt from 6 of these 10 pictures" in lines[1]
+    assert "on 4 pictures (all)" in lines[2] and "11 ways of 5 severities" in lines[2]
+    assert len(lines) == 5 + 11 and lines[-1].startswith("dead pixels")
     asked = ("evaluate", run_folder, flowers, "--corruptions", "films", "--most", 4, "--json")
     told = json.loads(vitrail(*asked).out)["robustness"]
     assert (told["n"], told["figure"], len(told["disturbances"])) == (4, "accuracy", 11)

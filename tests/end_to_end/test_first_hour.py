@@ -43,7 +43,7 @@ def copied_run(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_F43_few_pictures_no_calibration_and_copies_are_said_everywhere(vitrail, copied_run):
+def test_few_pictures_no_calibration_and_copies_are_said_everywhere(vitrail, copied_run):
     copy = "1 picture of test is also in train, so the figure on test will be too good."
     card, page = (copied_run / "model" / "README.md").read_text(), (copied_run / "report.html").read_text()
     head = page[: page.index('<div class="figure">')]
@@ -63,7 +63,7 @@ def test_F43_few_pictures_no_calibration_and_copies_are_said_everywhere(vitrail,
     assert any(copy in note for note in notes) and any("not calibrated" in note for note in notes)
 
 
-def test_F46_of_few_validation_pictures_abstain_is_unknown_and_not_no(vitrail, run_folder, flowers):
+def test_of_few_validation_pictures_abstain_is_unknown_and_not_no(vitrail, run_folder, flowers):
     answer = vitrail("predict", run_folder, flowers)
     rows = list(csv.DictReader(io.StringIO(answer.out)))
     assert {row["abstain"] for row in rows} == {"unknown"} and len(rows) == 10
@@ -74,7 +74,7 @@ def test_F46_of_few_validation_pictures_abstain_is_unknown_and_not_no(vitrail, r
 
 
 @pytest.mark.wide
-def test_F51_ids_are_unique_where_file_names_are_not(vitrail, run_folder, flowers, tmp_path):
+def test_ids_are_unique_where_file_names_are_not(vitrail, run_folder, flowers, tmp_path):
     whole = vitrail("predict", run_folder, flowers, "--to", tmp_path / "whole.csv")
     assert whole.code == 0, whole.err
     ids = [row["id"] for row in csv.DictReader(io.StringIO((tmp_path / "whole.csv").read_text()))]
@@ -85,7 +85,7 @@ def test_F51_ids_are_unique_where_file_names_are_not(vitrail, run_folder, flower
     assert one["id"] == "0.png"
 
 
-def test_F51_answers_replace_answers_and_no_other_file(vitrail, run_folder, flowers, tmp_path):
+def test_answers_replace_answers_and_no_other_file(vitrail, run_folder, flowers, tmp_path):
     table = tmp_path / "films.csv"
     table.write_text("path,finding\na.png,nodule\n")
     refused = vitrail("predict", run_folder, flowers, "--to", table)
@@ -96,7 +96,7 @@ def test_F51_answers_replace_answers_and_no_other_file(vitrail, run_folder, flow
     assert again.code == 0 and f"{tmp_path / 'a.csv'} held earlier answers, which are replaced." in again.err
 
 
-def test_F51_a_format_in_the_place_of_a_file_and_the_other_way_round(vitrail, run_folder, flowers):
+def test_a_format_in_the_place_of_a_file_and_the_other_way_round(vitrail, run_folder, flowers):
     answer = vitrail("predict", run_folder, flowers, "--to", "csv")
     assert answer.code == 2 and "--to names the file, whose ending says the format: --to answers.csv" in answer.err
     answer = vitrail("predict", run_folder, flowers, "--out", "a.csv")
@@ -121,7 +121,7 @@ def test_F51_a_format_in_the_place_of_a_file_and_the_other_way_round(vitrail, ru
     ],
     ids=lambda words: words[0],
 )
-def test_F51_a_place_that_cannot_be_written_is_said_before_the_work(words, vitrail, run_folder, flowers, tmp_path):
+def test_a_place_that_cannot_be_written_is_said_before_the_work(words, vitrail, run_folder, flowers, tmp_path):
     (tmp_path / "FILE").touch()
     places = {"RUN": str(run_folder), "FLOWERS": str(flowers)}
     answer = vitrail(*(places.get(word, word.replace("FILE", str(tmp_path / "FILE"))) for word in words))
@@ -130,7 +130,7 @@ def test_F51_a_place_that_cannot_be_written_is_said_before_the_work(words, vitra
     assert "a file stands where a folder is expected" in line
 
 
-def test_F51_a_dry_run_has_about_ten_lines_and_the_whole_plan_on_request(vitrail, flowers, tmp_path):
+def test_a_dry_run_has_about_ten_lines_and_the_whole_plan_on_request(vitrail, flowers, tmp_path):
     words = ("train", flowers, *TINY, "--steps", 3, "--dry-run")
     dry = vitrail(*words)
     lines = dry.out.splitlines()
@@ -147,7 +147,7 @@ def test_F51_a_dry_run_has_about_ten_lines_and_the_whole_plan_on_request(vitrail
 
 
 @pytest.mark.wide
-def test_F51_both_tables_of_the_report_count_the_same_pictures(vitrail, flowers, tmp_path):
+def test_both_tables_of_the_report_count_the_same_pictures(vitrail, flowers, tmp_path):
     folder = tmp_path / "beds"
     shutil.copytree(flowers, folder)
     (folder / "disc" / "1.png").write_bytes(b"no picture")
@@ -159,13 +159,13 @@ def test_F51_both_tables_of_the_report_count_the_same_pictures(vitrail, flowers,
     assert sum(by_split.values()) == 9
 
 
-def test_F51_no_folder_of_this_machine_is_in_the_report_and_no_name_in_a_tooltip(run_folder):
+def test_no_folder_of_this_machine_is_in_the_report_and_no_name_in_a_tooltip(run_folder):
     page = (run_folder / "report.html").read_text()
     assert str(run_folder.parent) not in page and not re.search(r'"/(tmp|home|root|work)/', page)
     assert "<figure title" not in page and '<span class="id">' in page
 
 
-def test_F44_formats_are_listed_before_any_work(vitrail, run_folder, tmp_path):
+def test_formats_are_listed_before_any_work(vitrail, run_folder, tmp_path):
     listed = vitrail("export", run_folder, "--formats")
     assert listed.code == 0 and listed.out.startswith(f"{run_folder} can be written as\n  onnx         yes\n")
     generic = vitrail("export")
@@ -174,7 +174,7 @@ def test_F44_formats_are_listed_before_any_work(vitrail, run_folder, tmp_path):
 
 
 @pytest.mark.wide
-def test_F51_an_export_leaks_no_warning_of_a_library(vitrail, run_folder, tmp_path):
+def test_an_export_leaks_no_warning_of_a_library(vitrail, run_folder, tmp_path):
     pytest.importorskip("onnxruntime")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -113,7 +113,7 @@ def test_a_port_that_another_program_has_ends_all_ranks_in_time(blobs, tmp_path)
         answers = partners.ended(partners.start_each([words] * 2, port=server.getsockname()[1]), 60)
     assert time.monotonic() - began < 40
     for rank, (code, _, err) in enumerate(answers):
-        assert code == 7 and err.startswith(f"vitrail: Rank {rank} of 2 did not meet the others at 127.0.0.1:"), err
+        assert code == 7 and f"vitrail: Rank {rank} of 2 did not meet the others at 127.0.0.1:" in err, err
         assert "See that all of them were started and that the port is free." in err and "Traceback" not in err
     assert "another program may have the port" in answers[1][2]
 

@@ -63,7 +63,8 @@ def test_settings_say_how_another_source_is_read(run_folder, beds):
     own.write_text(beds.read_text().replace("path,label,bed", "path,fruit,shop"))
     with pytest.raises(DataError, match=r'has 2 columns that may be learnt.*settings=\{"data\.targets": "fruit"\}'):
         run.evaluate(own)
-    assert run.evaluate(own, settings={"data.targets": "fruit"}) == run.evaluate(beds)
+    with pytest.warns(UserWarning, match="has learnt from 6 of these 10 pictures"):
+        assert run.evaluate(own, settings={"data.targets": "fruit"}) == run.evaluate(beds)
     with pytest.raises(UsageError, match=r'for reading its pictures: .*\. Got settings=\{"recipe\.lr": \.\.\.\}'):
         run.evaluate(own, settings={"recipe.lr": 1})
     with pytest.raises(UsageError, match=r"say how another source is read\. Give one as source, or leave them out"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -12,8 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import vitrail
 from vitrail.argument_types import check_arguments, check_calls, check_construction
 from vitrail.errors import UsageError
+from vitrail.services.explanation import Explanation
+
+PACKAGE = Path(vitrail.__file__).parent
 
 
 class Follow(Protocol):
@@ -158,3 +164,26 @@ def test_a_class_checks_what_it_is_made_of():
     assert Size(np.int64(3)).side == 3
     with pytest.raises(UsageError, match=r"^side must be a whole number\. Got 'a'\.$"):
         Size("a")
+
+
+def decorated() -> list[Callable[..., Any]]:
+    """Methods of the package with the decorator."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "    @check_calls" in (code := path.read_text("utf-8")):
+            module = importlib.import_module(".".join(("vitrail", *path.relative_to(PACKAGE).with_suffix("").parts)))
+            owners = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef)]
+            found += [
+                getattr(getattr(module, owner.name), member.name)
+                for owner in owners
+                for member in owner.body
+                if isinstance(member, ast.FunctionDef) and "check_calls" in map(ast.unparse, member.decorator_list)
+            ]
+    return found
+
+
+def test_annotations_of_checked_methods_can_be_resolved_without_the_imports_of_type_checkers():
+    methods = decorated()
+    assert len(methods) >= 8 and Explanation.figure in methods
+    for method in methods:
+        check_arguments(method, (), {})

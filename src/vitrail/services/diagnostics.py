@@ -20,7 +20,7 @@ from ..data.sources.class_folders import open_class_folders
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import predictions_from_outputs
 from ..evaluate.inference import sigmoid, softmax
-from ..evaluate.label_errors import LabelErrorReport, list_label_errors
+from ..evaluate.label_errors import LabelErrorReport, find_regression_label_errors, list_label_errors
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import OodComparison, compare_ood
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions
@@ -136,6 +136,8 @@ def find_label_errors(
 ) -> LabelErrorReport:
     """Fit linear probes to the model's pooled features, out of fold, and list the labels that they contradict.
 
+    Numbers that they contradict do not teach: the probes that judge are fitted again without them.
+
     The source may have another task or other classes than the model. `LabelErrorReport.write_csv` writes a list for
     review, which `--exclude` takes.
 
@@ -148,6 +150,11 @@ def find_label_errors(
     targets = class_indices(source, rows) if source.task == "classification" else source.targets[rows]
     groups = get_groups(source, rows)
     outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, 0)
+    if source.task == "regression":  # probes minimise squared errors: one very wrong number bends them all
+        contradicted = find_regression_label_errors(outputs, targets)
+        others = targets.copy()
+        others[contradicted.rows[contradicted.flagged], contradicted.outputs[contradicted.flagged]] = np.nan
+        outputs = predict_out_of_fold(features, others, source.task, len(source.classes), NUM_FOLDS, groups, 0)
     predictions = outputs
     if source.task != "regression":
         predictions = softmax(outputs) if source.task == "classification" else sigmoid(outputs)

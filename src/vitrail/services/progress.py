@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -70,11 +71,15 @@ def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], i
 
 @contextmanager
 def announce_slow_import(module: str, text: str) -> Iterator[None]:
-    """Print a line on standard error if a module that this block imports is not there after two seconds."""
+    """Print a line on standard error if a module that this block imports is not there after two seconds.
+
+    Of several processes only the first prints. Its number is read here, because the code for groups imports torch.
+    """
+    is_first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
     def announce() -> None:
         spec = getattr(sys.modules.get(module), "__spec__", None)
-        if getattr(spec, "_initializing", False):
+        if is_first and getattr(spec, "_initializing", False):
             _write_stderr(f"{text}\n")
 
     with start_timer(announce):

@@ -187,8 +187,9 @@ def test_libraries_that_take_long_to_import_are_announced(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.02)
     slow = types.ModuleType("slow_library")
     slow.__spec__ = types.SimpleNamespace(_initializing=True)
-    for loading, said in ((True, "Loading it\n"), (False, "")):
+    for loading, rank, said in ((True, "0", "Loading it\n"), (True, "1", ""), (False, "0", "")):
         slow.__spec__._initializing = loading
+        monkeypatch.setenv("RANK", rank)
         monkeypatch.setitem(sys.modules, "slow_library", slow)
         with progress.announce_slow_import("slow_library", "Loading it"):
             time.sleep(0.2)

@@ -12,6 +12,7 @@ from kinds import TINY, images_for
 from unit.evaluate.test_regression_predictions import table
 from vitrail.data.preprocess import normalize
 from vitrail.evaluate.predictions import ClassificationPredictions
+from vitrail.explain.faithfulness.map_choice import MapChoice
 from vitrail.explain.methods import explain_images
 from vitrail.model.vit import create_model
 from vitrail.report import saliency
@@ -22,6 +23,7 @@ from vitrail.train.held_out import MapInput
 SPEC = ImageSpec(height=12, width=8, channels=2, mean=(0.4, 0.5), std=(0.2, 0.3))
 PICTURES = (images_for(TINY, 24) * 40 + 128).clamp(0, 255).to(torch.uint8)
 WRONG = np.arange(24) % 2 == 0
+CHOICE = MapChoice(method="relevance", pictures=0, reason="it is chosen by hand")
 
 
 def answers() -> ClassificationPredictions:
@@ -37,7 +39,7 @@ def answers() -> ClassificationPredictions:
     )
 
 
-def kept(folder, model, seconds=1e9, views=1, pictures=PICTURES):
+def kept(folder, model, seconds=1e9, views=1, pictures=PICTURES, choice=CHOICE):
     """What is stored of all pictures, and how many were asked for."""
     asked = []
 
@@ -45,7 +47,7 @@ def kept(folder, model, seconds=1e9, views=1, pictures=PICTURES):
         asked.append(row)
         return MapInput(model, SPEC, pictures[row])
 
-    held_out.write_explanations(folder, answers(), np.arange(24), shown, seconds, views)
+    held_out.write_explanations(folder, answers(), np.arange(24), shown, seconds, choice, views)
     return saliency.load_explanations(folder), asked
 
 
@@ -95,6 +97,6 @@ def test_maps_that_say_nothing_are_left_out_with_their_reason(tmp_path):
 def test_without_pictures_there_is_no_file(tmp_path):
     none = np.zeros(0, np.int64)
     held_out.write_explanations(
-        tmp_path, table(np.zeros((3, 1)), np.zeros((3, 1)), ("age",)), none, lambda row: None, 1.0
+        tmp_path, table(np.zeros((3, 1)), np.zeros((3, 1)), ("age",)), none, lambda row: None, 1.0, CHOICE
     )
     assert not (tmp_path / saliency.EXPLANATIONS_FILE).exists()

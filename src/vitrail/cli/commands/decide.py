@@ -149,7 +149,8 @@ def _tables(split: SplitComparison, predictive: bool) -> list[list[list[str]]]:
     rates = [["", "", "threshold", "misses", "false alarms", "sensitivity", "specificity", "cost"]]
     values = [["", "", "prevalence", "PPV", "NPV"]]
     for number, label in enumerate(split.old.labels[:MAX_LABELS]):
-        for side, figures in sides.items():
+        same = split.new is not None and split.new.labels[number] == label
+        for side, figures in {"both": split.old}.items() if same else sides.items():
             one = figures.labels[number]
             name = label.name if figures is split.old else ""
             errors = [f"{one.misses:,} of {one.positives:,}", f"{one.false_alarms:,} of {one.negatives:,}"]

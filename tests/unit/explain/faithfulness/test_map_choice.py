@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from kinds import TINY, images_for
 from plain_sums import averaging, pictures, shuffled_values
 from vitrail import config
 from vitrail.errors import DamagedFileError
@@ -79,9 +80,9 @@ def test_maps_of_two_classes_that_are_alike_are_said_to_be(monkeypatch):
 
 
 def test_a_real_model_is_measured_with_its_own_methods():
-    model = create_model(averaging(3, 4).config, seed=0)
-    images = pictures(shuffled_values(16, 12), 3, 4)
-    found = choose_map_method(model, images, np.zeros((16, 2), np.float32), "classification", 600.0)
+    model, images = create_model(TINY, seed=0), images_for(TINY, 16)
+    outputs = np.zeros((16, TINY.outputs), np.float32)
+    found = choose_map_method(model, images, outputs, "classification", 600.0)
     assert found.pictures == 16 and found.class_correlation is not None
 
 
