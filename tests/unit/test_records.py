@@ -175,7 +175,9 @@ def test_solar_cells_are_told_by_one_table_a_task(tmp_path):
     assert tables["classification"].read_text() == (
         "path,defect,stratum\nimages/a.png,defective,1.00 mono\nimages/b.png,sound,0.33 poly\n"
     )
-    assert tables["multilabel"].read_text().splitlines()[1:] == ["images/a.png,1,0,1.00 mono", "images/b.png,0,1,0.33 poly"]
+    assert tables["multilabel"].read_text().splitlines()[1:] == [
+        "images/a.png,1,0,1.00 mono", "images/b.png,0,1,0.33 poly",
+    ]  # fmt: skip
     assert tables["regression"].read_text().splitlines()[2] == "images/b.png,0.3333333333333333,0.33 poly"
     assert tables["levels"].read_text().splitlines()[1:] == [
         "images/a.png,3 defective,1.00 mono", "images/b.png,1 perhaps defective,0.33 poly",
