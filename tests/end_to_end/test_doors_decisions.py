@@ -81,7 +81,7 @@ def in_parts(place: Place) -> Rows:
 def ray(place: Place) -> Rows:
     out = place.file(".csv")
     line = [PROGRAM, "-", "predict", str(place.run), *place.pictures, "--engine", "ray", "--part-size", "64"]
-    ((code, _, err),) = partners.ended(partners.start([*line, "--to", str(out)], world=1), 240)
+    ((code, _, err),) = partners.ended(partners.start([*line, "--to", str(out)], world=1), 280)
     assert code == 0, err[-3000:]
     return list(csv.DictReader(out.read_text("utf-8").splitlines()))
 
@@ -216,6 +216,7 @@ def put_to_use(place: Place, name: str) -> Rows:
     return apply_decisions(trained.predict([Path(each) for each in place.pictures]), decisions[name]).records()
 
 
+@pytest.mark.timeout(900)
 def test_every_door_follows_three_decisions_in_turn_and_names_them_while_a_server_is_asked(place, capsys):
     answers: dict[str, list[str]] = {}
     stop = threading.Event()
