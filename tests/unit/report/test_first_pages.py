@@ -99,7 +99,10 @@ def test_pictures_that_stand_among_those_learnt_from_too_are_counted_before_any_
     write(cells / "check.json", check)
     for asked in (RADIOLOGY, INSPECTION):
         before = plain(built(cells, asked).partition('<div class="cards">')[0])
-        assert "2 of them are the same, or nearly, as one that it has , so its figures are too good ." in before
+        assert (
+            "2 of them are the same, or nearly, as one that it has learnt from , so its figures are too good ."
+            in before
+        )
         assert "At least" not in before
 
 
