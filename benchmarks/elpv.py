@@ -34,18 +34,18 @@ from sklearn.metrics import roc_auc_score
 
 FOLDS = 5
 FIGURES = {
-    "classes": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
+    "classification": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
     "chances": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
-    "labels": ("auroc", "average_precision", "f1"),
+    "multilabel": ("auroc", "average_precision", "f1"),
     "levels": ("accuracy", "quadratic_kappa", "balanced_accuracy", "auroc"),
-    "number": ("mae", "constant_mae", "r2", "spearman", "accuracy", "auroc"),
+    "regression": ("mae", "constant_mae", "r2", "spearman", "accuracy", "auroc"),
 }
 TARGETS = {
-    "classes": ("defect",),
+    "classification": ("defect",),
     "chances": ("chance of defective", "chance of sound"),
-    "labels": ("defective", "poly"),
+    "multilabel": ("defective", "poly"),
     "levels": ("level",),
-    "number": ("probability",),
+    "regression": ("probability",),
 }
 
 
@@ -182,7 +182,7 @@ def summary(rows: list[Row]) -> list[Row]:
         here = [row for row in rows if all(row[name] == value for name, value in case.items())]
         figures: Row = {name: spread(number(row, name) for row in here) for name in FIGURES[WAYS[str(way)].task]}
         if WAYS[str(way)].task == "multilabel":
-            figures |= {f"accuracy of {name}": spread(of_label(here, name)) for name in TARGETS["labels"]}
+            figures |= {f"accuracy of {name}": spread(of_label(here, name)) for name in TARGETS["multilabel"]}
         longest = max(number(row, "wall_seconds") for row in here)
         found.append({**case, "folds": len(here), **figures, "longest_seconds": longest})
     return found

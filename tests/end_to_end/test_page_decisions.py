@@ -57,6 +57,13 @@ def test_costs_follow_the_slider_and_pictures_the_chosen_decision(browser, tmp_p
                 label = decide(run, DecisionRequest(), use=name or "high").splits["val"].old.labels[0]
                 misses, alarms = (counted(cell) for cell in cells(hands, 0)[1:])
                 assert misses == (label.misses, label.positives) and alarms == (label.false_alarms, label.negatives)
+            hands.page.fill("#threshold", "0.2")
+            moved = decide(run, DecisionRequest(at={"defect": 0.2}, prevalence={"defect": 0.05})).splits["val"].new
+            errors = [moved.labels[0].misses, moved.labels[0].false_alarms]
+            assert [counted(cell)[0] for cell in cells(hands, 1)[1:]] == errors
+            expect(hands.page.locator("#decision-command")).to_have_text(
+                "vitrail decide RUN --at defect=0.2 --prevalence defect=0.05 --keep NAME --use NAME"
+            )
             hands.page.select_option("#decision", "low")
             expect(hands.page.locator(".word")).to_have_text("defect")
             before = len(asked)

@@ -172,16 +172,20 @@ def test_solar_cells_are_told_by_one_table_a_task(tmp_path):
     elpv = script("elpv")
     (tmp_path / "labels.csv").write_text("images/a.png  1.0   mono\nimages/b.png 0.3333333333333333 poly\n")
     tables = elpv.write_tables(elpv.read_cells(tmp_path / "labels.csv"), tmp_path)
-    assert tables["classes"].read_text() == (
+    assert tables["classification"].read_text() == (
         "path,defect,stratum\nimages/a.png,defective,1.00 mono\nimages/b.png,sound,0.33 poly\n"
     )
-    assert tables["labels"].read_text().splitlines()[1:] == ["images/a.png,1,0,1.00 mono", "images/b.png,0,1,0.33 poly"]
-    assert tables["number"].read_text().splitlines()[2] == "images/b.png,0.3333333333333333,0.33 poly"
+    assert tables["multilabel"].read_text().splitlines()[1:] == [
+        "images/a.png,1,0,1.00 mono", "images/b.png,0,1,0.33 poly",
+    ]  # fmt: skip
+    assert tables["regression"].read_text().splitlines()[2] == "images/b.png,0.3333333333333333,0.33 poly"
     assert tables["levels"].read_text().splitlines()[1:] == [
         "images/a.png,3 defective,1.00 mono", "images/b.png,1 perhaps defective,0.33 poly",
     ]  # fmt: skip
     assert "--decisions.ordered" in elpv.way_words("levels", None)
-    assert elpv.source_words(tables, "levels", tmp_path)[4] == "classification"
+    tasks = {way: elpv.source_words(tables, way, tmp_path)[4] for way in elpv.WAYS}
+    assert (tasks.pop("labels"), tasks.pop("number")) == ("multilabel", "regression")
+    assert set(tasks.values()) == {"classification"} and {way.task for way in elpv.WAYS.values()} <= elpv.FIGURES.keys()
 
 
 def test_the_rows_of_the_solar_cells_are_those_that_the_bare_command_would_make():

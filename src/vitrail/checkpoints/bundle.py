@@ -22,7 +22,7 @@ from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .adapt import build_model, build_on_meta
-from .decision_versions import TRAINED, find_decision_in_use, read_decision_file
+from .decision_versions import TRAINED, check_is_kept, decision_path, find_decision_in_use, read_decision_file
 from .image_spec import check_model_fits, make_preprocessor_config
 from .layouts import Layout, LayoutHints, NameRule, TensorDict
 from .model_card import format_model_card
@@ -193,14 +193,17 @@ def load_feature_stats(folder: Path) -> Mapping[str, Tensor]:
     return safetensors_file.load_tensors(path) if path.is_file() else {}
 
 
-def read_bundle_info(folder: Path, check_weights: bool = True) -> BundleInfo:
+def read_bundle_info(folder: Path, check_weights: bool = True, by: str = "") -> BundleInfo:
     """Everything in a bundle but its weights, which are not loaded.
 
     Args:
         check_weights: compare them with their hash, which takes a second for 2 GB, instead of with their size alone.
+        by: a decision to read instead of the one in use, which may then be damaged, as may other kept ones; `listed`
+            is without those that are.
 
     Raises:
         DamagedFileError: a file is missing, changed, or does not agree with the others.
+        UsageError: no decision `by` is kept.
     """
     folder = Path(folder)
     if not is_bundle(folder):
@@ -208,7 +211,9 @@ def read_bundle_info(folder: Path, check_weights: bool = True) -> BundleInfo:
         inside = next((child for child in children if is_bundle(child) or is_bundle(child / "model")), None)
         hint = describe_unread_folder(folder) or ("Check the path." if inside is None else f"Did you mean {inside}?")
         raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG_FILE} and {WEIGHTS_FILE}. {hint}")
-    listed = checksums.verify_manifest(folder, () if check_weights else (WEIGHTS_FILE, FEATURE_STATS_FILE))
+    damaged = checksums.find_damaged_additions(folder) if by else ()
+    ignored = [name for name in damaged if folder / name != decision_path(folder, by)]
+    listed = checksums.verify_manifest(folder, () if check_weights else (WEIGHTS_FILE, FEATURE_STATS_FILE), ignored)
     path = folder / CONFIG_FILE
     content = _parse_content(strict_json.read_json(path), str(path))
     stored = strict_json.read_json(folder / PREPROCESSOR_FILE)
@@ -218,7 +223,7 @@ def read_bundle_info(folder: Path, check_weights: bool = True) -> BundleInfo:
             f"{folder / PREPROCESSOR_FILE} does not agree with {CONFIG_FILE} about {', '.join(differing)}. "
             "Use another copy."
         )
-    decision = find_decision_in_use(folder, listed)
+    decision = check_is_kept(folder, by, listed) if by else find_decision_in_use(folder, listed)
     info = content.info
     if decision != TRAINED:
         kept = read_decision_file(folder, decision, content.task, content.classes)

@@ -54,6 +54,18 @@ def list_decision_names(listed: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if _NAME.fullmatch(name)))
 
 
+def check_is_kept(folder: Path, name: str, listed: Collection[str]) -> str:
+    """Check that a decision of this name is kept, or that it is the training's own.
+
+    Raises:
+        UsageError: it is not.
+    """
+    known = (TRAINED, *list_decision_names(listed))
+    if name not in known:
+        raise UsageError(f"No decision {name!r} is kept in {folder}. There are: {', '.join(known)}.")
+    return name
+
+
 def find_decision_in_use(folder: Path, listed: Collection[str]) -> str:
     """The name of the decision in use; `TRAINED` where it is the training's own.
 
@@ -110,27 +122,29 @@ def add_decision_file(folder: Path, name: str, content: Mapping[str, Any]) -> Pa
     return path
 
 
-def add_use_record(folder: Path, name: str, by: str, time: str) -> Path:
+def add_use_record(
+    folder: Path, name: str, by: str, time: str, listed: Collection[str], damaged: Collection[str] = ()
+) -> Path:
     """Put a kept decision, or `TRAINED`, to use. The caller holds the lock of the run.
 
+    Args:
+        listed: the files of the bundle's manifest, verified.
+        damaged: further ones, which it lists no longer; they stay where they lie.
+
     Raises:
-        UsageError: no decision of this name is kept.
-        DamagedFileError, ResourceError: as `add_decision_file`.
+        ResourceError: the disk is full or read-only, or permission is missing.
     """
-    listed = checksums.verify_manifest(folder)
-    known = (TRAINED, *list_decision_names(listed))
-    if name not in known:
-        raise UsageError(f"No decision {name!r} is kept in {folder}. There are: {', '.join(known)}.")
-    number = sum(one.startswith(f"{USE_FOLDER}/") for one in listed) + 1
+    records = [one for one in (*listed, *damaged) if one.startswith(f"{USE_FOLDER}/")]
+    number = 1 + max((int(Path(one).stem) for one in records), default=0)
     path = Path(folder) / USE_FOLDER / f"{number:04d}.json"
-    _add_file(folder, path, {"decision": name, "by": by, "time": time})
+    _add_file(folder, path, {"decision": name, "by": by, "time": time}, damaged)
     return path
 
 
-def _add_file(folder: Path, path: Path, content: Mapping[str, Any]) -> None:
+def _add_file(folder: Path, path: Path, content: Mapping[str, Any], without: Collection[str] = ()) -> None:
     """Write a file, then the manifest that lists it; one left by a crash in between was never listed."""
     atomic.write_json(path, dict(content))
-    checksums.add_to_manifest(folder, path)
+    checksums.add_to_manifest(folder, path, without)
 
 
 def _shorten(classes: object) -> str:

@@ -451,7 +451,7 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
     if not (decisions.cuts if task == "classification" else decisions.reach):
         raise UsageError(
             f"This model has no {'sets' if task == 'classification' else 'ranges'}: to hold the truth in "
-            f"{1 - decisions.miss:.0%} of all cases they are fitted on at least "
+            f"{100 * (1 - decisions.miss):.6g}% of all cases they are fitted on at least "
             f"{conformal.min_calibration_size(decisions.miss)} validation pictures with a known target, and its "
             "training had fewer, or was not ours. Train with a larger --data.val_fraction, or promise less: "
             "vitrail decide RUN --alpha 0.1 --keep NAME --use NAME"

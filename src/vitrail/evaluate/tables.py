@@ -506,6 +506,9 @@ def parse_label_cell(
         return np.full(len(positions), np.nan, np.float32)
     labels = np.zeros(len(positions), np.float32)
     for piece in [] if cell == NO_LABELS else _split_unescaped(cell):
+        if piece in positions:  # nearly always
+            labels[positions[piece]] = 1
+            continue
         with_share = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
         name, text = (with_share[1], with_share[2]) if with_share else (piece, "1")
         if piece.startswith("?"):
@@ -527,6 +530,8 @@ def parse_label_cell(
 
 def _split_unescaped(cell: str) -> list[str]:
     """Split the cell at every | without a \\ before it."""
+    if "\\" not in cell:
+        return cell.split("|")
     pieces, start = [], 0
     while True:
         match = _PIECE.match(cell, start)

@@ -49,10 +49,15 @@ def write_manifest(folder: Path, with_page: bool = True) -> None:
         disk.crash_if_requested("flushed-again", inside.name if inside.name == MANIFEST else "folder")
 
 
-def add_to_manifest(folder: Path, added: Path) -> None:
-    """List one more file, of `ADDED_FOLDER`, in the manifest, which is replaced in one step."""
+def add_to_manifest(folder: Path, added: Path, without: Collection[str] = ()) -> None:
+    """List one more file, of `ADDED_FOLDER`, in the manifest, which is replaced in one step.
+
+    Args:
+        without: names of files of `ADDED_FOLDER` that the manifest lists no longer; they stay where they lie.
+    """
     name, path = added.relative_to(folder).as_posix(), folder / MANIFEST
-    entries = {**_read_manifest(folder), name: _ManifestEntry(added.stat().st_size, sha256(added))}
+    entries = {one: entry for one, entry in _read_manifest(folder).items() if one not in without}
+    entries[name] = _ManifestEntry(added.stat().st_size, sha256(added))
     with disk.resource_errors(path):
         temporary = folder / ADDED_FOLDER / f".{MANIFEST}"  # where a reader in between ignores it
         temporary.write_bytes(_format_manifest(dict(sorted(entries.items()))))
@@ -62,11 +67,12 @@ def add_to_manifest(folder: Path, added: Path) -> None:
         flush(folder)
 
 
-def verify_manifest(folder: Path, unread: Collection[str] = ()) -> frozenset[str]:
+def verify_manifest(folder: Path, unread: Collection[str] = (), ignored: Collection[str] = ()) -> frozenset[str]:
     """Compare every file of a folder with its manifest, before anything in it is used; return their names.
 
     Args:
         unread: names of files that are not used now, of which the size alone is compared.
+        ignored: names of files that are neither compared nor returned.
 
     Raises:
         DamagedFileError: no manifest or a changed one, or a file that is missing, shorter, longer, changed, swapped
@@ -74,28 +80,53 @@ def verify_manifest(folder: Path, unread: Collection[str] = ()) -> frozenset[str
     """
     folder = Path(folder)
     expected = _read_manifest(folder)
-    for name, entry in expected.items():
-        file = folder / name
-        if not file.is_file():
-            raise DamagedFileError(f"{file} is missing, though {MANIFEST} lists it. {_ADVICE}")
-        if (size := file.stat().st_size) != entry.size:
-            change = "shorter" if size < entry.size else "longer"
-            raise DamagedFileError(
-                f"{file} has {size} bytes, expected {entry.size}: it is {change} than when it was written. {_ADVICE}"
-                + _swap_hint(name, expected, file)
-            )
-        if name not in unread and (found := sha256(file)) != entry.sha256:
-            raise DamagedFileError(
-                f"Checksum mismatch in {file}: expected {entry.sha256[:8]}, got {found[:8]}. {_ADVICE}"
-                + _swap_hint(name, expected, file, found)
-            )
+    names = [name for name in expected if name not in ignored]
+    for name in names:
+        _verify_file(folder, name, expected, name not in unread)
     extra = sorted(_list_names(folder) - expected.keys() - {README_FILE})
     if extra := [name for name in extra if not name.startswith(f"{ADDED_FOLDER}/")]:
         raise DamagedFileError(f"{folder / extra[0]} is not listed in {MANIFEST}. Move it out of the folder.")
-    return frozenset(expected)
+    return frozenset(names)
+
+
+def find_damaged_additions(folder: Path) -> tuple[str, ...]:
+    """The listed files of `ADDED_FOLDER` that are missing or changed, sorted.
+
+    Raises:
+        DamagedFileError: no manifest, or a changed one.
+    """
+    damaged, expected = [], _read_manifest(folder)
+    for name in sorted(name for name in expected if name.startswith(f"{ADDED_FOLDER}/")):
+        try:
+            _verify_file(folder, name, expected)
+        except DamagedFileError:
+            damaged.append(name)
+    return tuple(damaged)
+
+
+def _verify_file(folder: Path, name: str, expected: Mapping[str, _ManifestEntry], is_read: bool = True) -> None:
+    file, entry = folder / name, expected[name]
+    advice = _ADVICE_OF_ADDITIONS if name.startswith(f"{ADDED_FOLDER}/") else _ADVICE
+    if not file.is_file():
+        raise DamagedFileError(f"{file} is missing, though {MANIFEST} lists it. {advice}")
+    if (size := file.stat().st_size) != entry.size:
+        change = "shorter" if size < entry.size else "longer"
+        raise DamagedFileError(
+            f"{file} has {size} bytes, expected {entry.size}: it is {change} than when it was written. {advice}"
+            + _swap_hint(name, expected, file)
+        )
+    if is_read and (found := sha256(file)) != entry.sha256:
+        raise DamagedFileError(
+            f"Checksum mismatch in {file}: expected {entry.sha256[:8]}, got {found[:8]}. {advice}"
+            + _swap_hint(name, expected, file, found)
+        )
 
 
 _ADVICE = "Use another copy of the folder."
+_ADVICE_OF_ADDITIONS = (
+    "Use another copy of the folder, or put another decision to use, which leaves this file out: vitrail decide RUN "
+    "--use training."
+)
 
 
 def _swap_hint(name: str, expected: Mapping[str, _ManifestEntry], file: Path, digest_found: str | None = None) -> str:

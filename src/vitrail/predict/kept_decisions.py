@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import bundle, decision_versions
+from ..checkpoints.bundle import BundleInfo
 from ..checkpoints.decision_versions import TRAINED
 from ..data.source import parse_task
 from ..errors import DamagedFileError
 from ..evaluate.decisions import Decisions, read_decisions
+from ..files import checksums
 from ..files.checksums import MANIFEST
 
 
@@ -45,22 +47,36 @@ def read_kept_decisions(folder: Path) -> KeptDecisions:
         DamagedFileError: a file is missing or changed, or a decision is not about this model.
     """
     info = bundle.read_bundle_info(folder, check_weights=False)
-    task = parse_task(info.task)
-    trained = read_decisions(info.trained_info, task, info.classes, str(folder / bundle.CONFIG_FILE))
+    where = str(folder / bundle.CONFIG_FILE)
+    trained = read_decisions(info.trained_info, parse_task(info.task), info.classes, where)
     records = {
         name: decision_versions.read_decision_file(folder, name, info.task, info.classes)
         for name in decision_versions.list_decision_names(info.listed)
     }
-    kept = {
-        name: read_decisions(
-            {**record, "decisions": {**record["decisions"], "version": name}},
-            task,
-            info.classes,
-            str(decision_versions.decision_path(folder, name)),
-        )
-        for name, record in records.items()
-    }
+    kept = {name: _read_record(folder, name, record, info) for name, record in records.items()}
     return KeptDecisions(in_use=info.decision, by_name={TRAINED: trained, **kept}, records=records)
+
+
+def find_unreadable_decisions(folder: Path, info: BundleInfo) -> tuple[str, ...]:
+    """The files of kept decisions, and of which was in use, that are damaged or not about this model.
+
+    Args:
+        info: of `read_bundle_info` by another decision.
+    """
+    unreadable = [*checksums.find_damaged_additions(folder)]
+    for name in decision_versions.list_decision_names(info.listed):
+        try:
+            record = decision_versions.read_decision_file(folder, name, info.task, info.classes)
+            _read_record(folder, name, record, info)
+        except DamagedFileError:
+            unreadable.append(decision_versions.decision_path(folder, name).relative_to(folder).as_posix())
+    return tuple(unreadable)
+
+
+def _read_record(folder: Path, name: str, record: Mapping[str, Any], info: BundleInfo) -> Decisions:
+    noted = {**record, "decisions": {**record["decisions"], "version": name}}
+    where = str(decision_versions.decision_path(folder, name))
+    return read_decisions(noted, parse_task(info.task), info.classes, where)
 
 
 class DecisionFollower:

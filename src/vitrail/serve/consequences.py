@@ -16,7 +16,7 @@ from ..services.deciding import open_stored_run
 
 
 def describe_decisions(kept: KeptDecisions) -> list[dict[str, Any]]:
-    """Each decision with its thresholds, and who has kept it."""
+    """Each decision with its thresholds, what it was asked for by, and who has kept it."""
     return [
         {
             "name": name,
@@ -25,6 +25,7 @@ def describe_decisions(kept: KeptDecisions) -> list[dict[str, Any]]:
             "thresholds": list(one.thresholds),
             "sure": one.sure,
             "ratios": list(one.prior_ratio),
+            "request": kept.records.get(name, {}).get("request", {}),
             "by": str(kept.records.get(name, {}).get("by", "")),
             "time": str(kept.records.get(name, {}).get("time", "")),
         }

@@ -41,7 +41,7 @@ from ..evaluate.thresholds import MIN_PER_SIDE, DecisionSettings, ThresholdRule
 from ..evaluate.tolerance_bands import Band, judge_bands, parse_bands
 from ..files import atomic
 from ..files.lock import Lock
-from ..predict.kept_decisions import read_kept_decisions
+from ..predict.kept_decisions import find_unreadable_decisions, read_kept_decisions
 from ..report.provenance import load_groups
 from ..train import cross_validation
 from ..train.run_folder import RunFolder
@@ -218,11 +218,10 @@ def decide(
             f"--into writes the decision in use into {into}, and a new one is asked for. Keep it and put it to use: "
             "--keep NAME --use NAME."
         )
+    left_out = _put_to_use(_find_run(path), use, by) if use and use != keep else ()
     stored = open_stored_run(path)
-    if use and use != keep:
-        _put_to_use(stored, use, by)
-        stored = open_stored_run(path)
     result = compare_decisions(stored, request)
+    result = replace(result, notes=(*left_out, *result.notes))
     if estimate is not None:
         estimates, doubts = _estimate_elsewhere(stored, estimate)
         result = replace(result, estimates=estimates, notes=(*result.notes, *doubts))
@@ -230,7 +229,7 @@ def decide(
         kept = keep_decision(stored, request, result, keep, by)
         in_use = TRAINED
         if use:
-            _put_to_use(stored, use, by)
+            _put_to_use(stored.run, use, by)
         after = bundle.read_bundle_info(stored.run.bundle)
         in_use, names = after.decision, decision_versions.list_decision_names(after.listed)
         result = replace(result, path=kept, in_use=in_use, kept=names)
@@ -247,15 +246,7 @@ def open_stored_run(path: Path) -> StoredRun:
         DataError: it has no validation predictions, or they are not of its model.
         DamagedFileError: a file of its model is damaged.
     """
-    path = Path(path)
-    if cross_validation.is_folds_folder(path):
-        raise UsageError(
-            f"{path} holds several folds, whose decisions are averaged. Decide for one of them, such as "
-            f"{cross_validation.first_run_folder(path)}."
-        )
-    run = RunFolder.open_existing(path)
-    if bundle.find_bundle(run.path) is None:
-        raise UsageError(f"The run {path} has no model yet. Finish it with: vitrail train --resume {path}")
+    path, run = Path(path), _find_run(path)
     info = bundle.read_bundle_info(run.bundle, check_weights=False)
     task, where = parse_task(info.task), str(run.bundle / bundle.CONFIG_FILE)
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
@@ -373,7 +364,7 @@ def fit_new_decisions(stored: StoredRun, request: DecisionRequest) -> tuple[Deci
     words = [f"{name} at {value:g}" for name, value in request.at.items()]
     return replace(
         fitted,
-        rule=", ".join([*([] if len(order) == 1 else [settings.threshold_rule]), *words]),
+        rule=f"at {request.at[order[0]]:g}" if len(order) == 1 else ", ".join([settings.threshold_rule, *words]),
         thresholds=tuple(request.at.get(name, value) for name, value, _ in pairs),
         chosen=tuple(name in request.at or fitted_one for name, _, fitted_one in pairs),
     ), prevalences
@@ -413,16 +404,40 @@ def keep_decision(
         return decision_versions.add_decision_file(stored.run.bundle, name, content)
 
 
-def _put_to_use(stored: StoredRun, name: str, by: str) -> None:
-    if name != TRAINED and name in decision_versions.list_decision_names(stored.info.listed):
-        content = decision_versions.read_decision_file(stored.run.bundle, name, stored.task, stored.names)
-        where = str(decision_versions.decision_path(stored.run.bundle, name))
-        read_decisions(content, stored.task, stored.names, where)  # refuses a damaged one before it is in use
-        ours, theirs = (one.get("data", {}).get("fingerprint") for one in (stored.info.trained_info, content))
-        if ours != theirs:
-            raise DamagedFileError(f"{where} was fitted to other data than this model's. Fit it again: {_AGAIN}")
-    with Lock(stored.run.path):
-        decision_versions.add_use_record(stored.run.bundle, name, by, _now())
+def _find_run(path: Path) -> RunFolder:
+    """A finished run of one model."""
+    path = Path(path)
+    if cross_validation.is_folds_folder(path):
+        raise UsageError(
+            f"{path} holds several folds, whose decisions are averaged. Decide for one of them, such as "
+            f"{cross_validation.first_run_folder(path)}."
+        )
+    run = RunFolder.open_existing(path)
+    if bundle.find_bundle(run.path) is None:
+        raise UsageError(f"The run {path} has no model yet. Finish it with: vitrail train --resume {path}")
+    return run
+
+
+def _put_to_use(run: RunFolder, name: str, by: str) -> tuple[str, ...]:
+    """Put a decision to use after reading it; the one in use before may be damaged. Returns what was left out."""
+    folder = run.bundle
+    with Lock(run.path):
+        info = bundle.read_bundle_info(folder, by=name)
+        task, where = parse_task(info.task), str(decision_versions.decision_path(folder, name))
+        read_decisions(info.info, task, info.classes, where)
+        if name != TRAINED:
+            content = decision_versions.read_decision_file(folder, name, task, info.classes)
+            if info.trained_info.get("data", {}).get("fingerprint") != _fingerprint_of(content):
+                raise DamagedFileError(f"{where} was fitted to other data than this model's. Fit it again: {_AGAIN}")
+        damaged = find_unreadable_decisions(folder, info)
+        decision_versions.add_use_record(folder, name, by, _now(), info.listed - {*damaged}, damaged)
+    return tuple(f"{folder / name} is damaged. It stays where it lies and counts no longer." for name in damaged)
+
+
+def _fingerprint_of(content: Mapping[str, Any]) -> object:
+    """Of the data that a kept decision was fitted to."""
+    data = content.get("data")
+    return data.get("fingerprint") if isinstance(data, Mapping) else None
 
 
 _AGAIN = "vitrail decide RUN --rule RULE --keep NAME"

@@ -31,7 +31,8 @@ def test_scores_below_and_above_a_threshold_are_the_misses_and_false_alarms(tmp_
         assert (there < label.threshold).sum() == label.misses
         assert (without >= label.threshold).sum() == label.false_alarms
     training, clinic = describe_decisions(read_kept_decisions(run / "model"))
-    assert (training["name"], clinic["by"]) == ("training", "A. Meier")
+    assert (training["name"], clinic["by"]) == ("training", "A. Meier") and training["request"] == {}
+    assert clinic["request"] == request
     assert clinic["thresholds"] == [label.threshold for label in result.splits["val"].new.labels if label.threshold]
 
 

@@ -177,6 +177,7 @@ def damage(run: Path, change: dict) -> None:
         pytest.param({"decisions": {"threshold": [0.5]}}, r"threshold", marks=pytest.mark.wide),
         pytest.param({"decisions": 3}, r"holds no decisions", marks=pytest.mark.wide),
         ({"data": {}}, r"was fitted to other data than this model's"),
+        ({"data": 3}, r"was fitted to other data than this model's"),
     ],
 )
 def test_a_damaged_decision_or_one_of_another_task_is_not_put_to_use(tmp_path, change, message):
@@ -194,6 +195,54 @@ def test_a_flipped_byte_in_the_decision_in_use_is_found(tmp_path):
     path.write_text(path.read_text().replace("defect", "defeat", 1))
     with pytest.raises(DamagedFileError, match=r"Checksum mismatch in .*clinic\.json"):
         Predictor.open(run)
+
+
+def flip(path: Path) -> None:
+    path.write_text(path.read_text().replace("e", "a", 1))
+
+
+DAMAGE = {
+    "a flipped byte": lambda run: flip(run / "model" / "decisions" / "clinic.json"),
+    "no file": lambda run: (run / "model" / "decisions" / "clinic.json").unlink(),
+    "another task": lambda run: damage(run, {"task": "multilabel"}),
+    "a newer format": lambda run: damage(run, {"format": 2}),
+    "which was in use": lambda run: flip(run / "model" / "decisions" / "use" / "0002.json"),
+}
+
+
+@pytest.mark.parametrize("done", DAMAGE)
+def test_a_damaged_decision_in_use_is_left_for_another_one(tmp_path, capsys, done):
+    run = store_run(tmp_path / "run", settings=POSITIVE)
+    trained = Predictor.open(run).decisions
+    decide(run, DecisionRequest(rule="youden"), keep="other", use="other")
+    decide(run, DecisionRequest(rule="f1"), keep="clinic", use="clinic")
+    DAMAGE[done](run)
+    with pytest.raises(DamagedFileError):
+        decide(run, DecisionRequest())
+    assert main(["decide", str(run), "--use", "training"]) == 0
+    name = "use/0002.json" if done == "which was in use" else "clinic.json"
+    message = f"decisions/{name} is damaged. It stays where it lies and counts no longer."
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert f"decisions/{name}" not in checksums.verify_manifest(run / "model")
+    assert Predictor.open(run).decisions == trained == vitrail.open(run).predictor.decisions
+    again = decide(run, DecisionRequest(), use="other")
+    assert again.notes == () and again.kept == (("clinic", "other") if name != "clinic.json" else ("other",))
+    assert again.in_use == "other" and Predictor.open(run).decisions == again.old != trained
+    assert decide(run, DecisionRequest(rule="f1"), keep="new", use="new").in_use == "new"
+
+
+def test_only_a_decision_may_be_damaged_when_another_is_put_to_use(tmp_path):
+    run = store_run(tmp_path / "run", settings=POSITIVE)
+    decide(run, DecisionRequest(rule="f1"), keep="clinic", use="clinic")
+    decide(run, DecisionRequest(rule="youden"), keep="other")
+    flip(run / "model" / "decisions" / "clinic.json")
+    with pytest.raises(DamagedFileError, match=r"clinic\.json.*--use training"):
+        decide(run, DecisionRequest(), use="clinic")
+    with pytest.raises(UsageError, match=r"No decision 'gone' is kept in .*There are: training, other\."):
+        decide(run, DecisionRequest(), use="gone")
+    flip(run / "model" / "config.json")
+    with pytest.raises(DamagedFileError, match=r"Checksum mismatch in .*config\.json"):
+        decide(run, DecisionRequest(), use="training")
 
 
 WRONG = [
@@ -344,10 +393,12 @@ def test_the_verb_prints_old_and_new_side_by_side_and_json(tmp_path, capsys):
 def test_fourteen_labels_of_ten_thousand_pictures_take_less_than_a_second(tmp_path):
     names = tuple(f"finding{k}" for k in range(14))
     run = store_run(tmp_path / "run", "multilabel", n=10_000, names=names, K=14)
-    stored = open_stored_run(run)
-    began = time.process_time()
-    fitted, _ = fit_new_decisions(stored, DecisionRequest(rule="cost 7.65"))
-    assert time.process_time() - began < 1 and all(fitted.chosen)
+    request, seconds = DecisionRequest(rule="cost 7.65"), []
+    for _ in range(3):
+        began = time.process_time()
+        result = decide(run, request)  # reads val and as many of test, fits, measures optimism and intervals
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 1 and all(result.new.chosen), seconds
 
 
 @pytest.mark.wide

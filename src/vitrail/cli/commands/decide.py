@@ -117,7 +117,8 @@ def describe_comparison(result: DecisionComparison, run: Path) -> list[str]:
         one = result.optimism
         lines.append(
             f"A rule looks too cheap on the pictures that it was fitted to: this one by {_gap(one.rule)}, the cheapest "
-            f"of {one.rules} rules by {_gap(one.best)} (bootstrap, {one.samples} samples). Judge by test."
+            f"of {one.rules} rules by {_gap(one.best)} (bootstrap, {one.samples} samples)."
+            + (" Judge by test." if "test" in result.splits else "")
         )
     for estimate in result.estimates:
         low, high = estimate.interval

@@ -6,6 +6,7 @@ import { counted, fixed } from "./words.js";
 
 const Z = 1.959963984540054; // of 95 %
 const NAME = "NAME";
+const MOVED_CLASSES = "What it costs at a stated prevalence of more than two classes is printed by vitrail decide RUN.";
 
 export class Deciding {
   // chosen(version) when another decision shall answer; refused(problem) when the server says no.
@@ -46,8 +47,7 @@ export class Deciding {
     const { scores = [], why = "" } = this.told.validation;
     this.scores = scores.map((one) => ({ name: one.name, with: floats(one.with), without: floats(one.without) }));
     byId("subject").replaceChildren(...scores.map(({ name }) => element("option", {}, name)));
-    byId("decision-why").textContent = why;
-    byId("consequences").hidden = !scores.length;
+    this.why = why;
     this.describe();
   }
 
@@ -68,7 +68,10 @@ export class Deciding {
     byId("decision-says").textContent = [rule, kept && `kept ${kept}`].filter(Boolean).join("; ");
     const positive = this.scores?.find(({ name }) => name === this.version.positive);
     if (positive) byId("subject").value = positive.name;
-    if (this.scores?.length) this.begin();
+    const uncounted = this.version.ratios.length && this.scores.length && !this.scores[0].name;
+    byId("decision-why").textContent = uncounted ? MOVED_CLASSES : this.why;
+    byId("consequences").hidden = uncounted || !this.scores.length;
+    if (!byId("consequences").hidden) this.begin();
   }
 
   get subject() {
@@ -117,10 +120,24 @@ export class Deciding {
     const heads = ["", "From", ...(name ? ["Missed", "False alarms"] : ["Unanswered", "Wrong of the answered"])];
     byId("cost-heads").replaceChildren(...heads.map((head) => element("th", { scope: "col" }, head)));
     byId("cost-rows").replaceChildren(...rows.map(([words, from]) => this.row(words, from)));
-    const flag = name ? `--at ${quoted(`${name}=${Number(at.toFixed(3))}`)}` : `--abstain ${this.share(at).toFixed(3)}`;
-    byId("decision-command").textContent = `vitrail decide RUN ${flag} --keep ${NAME} --use ${NAME}`;
+    byId("decision-command").textContent = `vitrail decide RUN ${this.flags(at)} --keep ${NAME} --use ${NAME}`;
     const images = counted(this.told.validation.n, "validation picture", "validation pictures");
     byId("decision-counted").textContent = `Counted on the ${images} that rules are fitted to, with 95 % intervals.`;
+  }
+
+  // Flags that keep what the slider shows, and what else the decision was asked for by.
+  flags(at) {
+    const { rule, at: stated = {}, alpha, prevalence = {} } = this.version.request;
+    const { name } = this.subject;
+    const several = this.about.task === "multilabel";
+    const shares = { ...(several ? stated : {}), [name]: Number(at.toFixed(3)) };
+    const flags = [
+      several && rule && ["--rule", rule],
+      name ? ["--at", listed(shares)] : ["--abstain", this.share(at).toFixed(3)],
+      alpha && ["--alpha", String(alpha)],
+      Object.keys(prevalence).length && ["--prevalence", listed(prevalence)],
+    ];
+    return flags.filter(Boolean).map(([flag, value]) => `${flag} ${quoted(value)}`).join(" ");
   }
 
   row(words, from) {
@@ -169,4 +186,5 @@ function floats(text) {
   return Float32Array.from({ length: bytes.length / 4 }, (_, place) => view.getFloat32(4 * place, true));
 }
 
-const quoted = (word) => (/^[\w=.-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
+const listed = (shares) => Object.entries(shares).map(([name, share]) => `${name}=${share}`).join(",");
+const quoted = (word) => (/^[\w=.,-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
