@@ -24,7 +24,7 @@ DOORS = {
     "embed": ("embed", "{run}", "{picture}", "--to", "{run}/features.npy"),
     "export": ("export", "{run}", "--to", "pt2"),
     "decide": ("decide", "{run}"),
-    "decide, use": ("decide", "{run}", "--use", "training"),
+    "decide, use": ("decide", "{run}", "--use", "clinic"),
     "decide, into": ("decide", "{run}", "--into", "{run}/exports/model.onnx"),
     "serve": ("serve", "{run}", "--port", "0", "--threads", "1", "--workers", "1"),
 }
@@ -68,7 +68,8 @@ def foreign(tmp_path_factory):
     (inside / "use").mkdir(parents=True)
     shutil.copy(other / "model" / "decisions" / "clinic.json", inside / "clinic.json")
     checksums.add_to_manifest(run / "model", inside / "clinic.json")
-    decision_versions.add_use_record(run / "model", "clinic", "", "now")
+    listed = checksums.verify_manifest(run / "model")
+    decision_versions.add_use_record(run / "model", "clinic", "", "now", listed)
     return run
 
 
