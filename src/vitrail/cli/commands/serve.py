@@ -135,7 +135,8 @@ class Serve(Command):
         predictor = served_model.predictor
         print_notes(predictor.notes)
         noun = "numbers" if predictor.task == "regression" else predictor.task
-        facts = f"{served_model.name}: {len(predictor.classes)} {noun}"
+        what = "good or defect" if predictor.task == "anomaly" else f"{len(predictor.classes)} {noun}"
+        facts = f"{served_model.name}: {what}"
         self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": served_model.name})
 
     def _print_request(self, path: str, status: int, seconds: float) -> None:
