@@ -87,6 +87,11 @@ def test_models_name_their_arguments():
     model = vitrail.create("vit_mu_patch8_16", outputs=2)
     for ask, message in (
         (lambda: vitrail.create(None), r"^name must be text\. Got None\."),
+        (
+            lambda: vitrail.create("vit_mu_patch8_16", image_size=[8]),
+            r"^image_size must be .* or 2 whole numbers\. Got \[8\]",
+        ),
+        (lambda: vitrail.create("vit_mu_patch8_16", image_size=None), r"^image_size must be a whole number or"),
         (lambda: vitrail.create("vit_mu_patch8_16", outputs="3"), r"outputs must be a whole number\. Got '3'"),
         (lambda: vitrail.ViT("vit_mu_patch8_16"), r"^config must be a ViTConfig\. Got 'vit_mu_patch8_16'\."),
         (lambda: vitrail.ViTConfig(pool="avg"), r"^pool must be one of class, .* Got 'avg'\."),
@@ -101,6 +106,15 @@ def test_models_name_their_arguments():
     ):
         with pytest.raises(VitrailError, match=message):
             ask()
+
+
+@pytest.mark.parametrize("size", [2**40, 2**70])
+@pytest.mark.parametrize("name", ["image_size", "outputs", "channels"])
+def test_a_model_is_not_adapted_to_a_size_that_no_memory_holds(name, size, tmp_path):
+    kept = vitrail.save(vitrail.create("vit_mu_patch8_16", outputs=2), tmp_path / "kept", classes=("a", "b"))
+    more = {"channels_policy": "mean"} if name == "channels" else {}
+    with pytest.raises(VitrailError, match=rf"^{name} must be at most [\d,]+\. Got {size:,}\.$"):
+        vitrail.load(kept, **{name: size}, **more)
 
 
 def test_what_is_no_tensor_of_floats_is_pointed_to_preprocess():
