@@ -405,6 +405,11 @@ def select_examples(
     """
     names = None if groups is None else parse_groups(groups, len(labels))
     weights = parse_sample_weight(sample_weight, len(labels))
+    is_balanced = isinstance(class_weight, str) and class_weight == "balanced"
+    if not (class_weight is None or is_balanced or isinstance(class_weight, Mapping)):
+        raise UsageError(
+            f'class_weight must be "balanced" or a dictionary of classes and weights. Got {class_weight!r}.'
+        )
     if class_weight is not None and weights.any():
         present = weights > 0
         weights[present] *= compute_sample_weight(class_weight, labels[present])

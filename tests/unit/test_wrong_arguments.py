@@ -10,6 +10,7 @@ import torch
 
 import vitrail
 from vitrail.errors import VitrailError
+from vitrail.model import vit
 from vitrail.train import fit as training
 
 
@@ -87,6 +88,11 @@ def test_models_name_their_arguments():
     model = vitrail.create("vit_mu_patch8_16", outputs=2)
     for ask, message in (
         (lambda: vitrail.create(None), r"^name must be text\. Got None\."),
+        (
+            lambda: vitrail.create("vit_mu_patch8_16", image_size=[8]),
+            r"^image_size must be .* or 2 whole numbers\. Got \[8\]",
+        ),
+        (lambda: vitrail.create("vit_mu_patch8_16", image_size=None), r"^image_size must be a whole number or"),
         (lambda: vitrail.create("vit_mu_patch8_16", outputs="3"), r"outputs must be a whole number\. Got '3'"),
         (lambda: vitrail.ViT("vit_mu_patch8_16"), r"^config must be a ViTConfig\. Got 'vit_mu_patch8_16'\."),
         (lambda: vitrail.ViTConfig(pool="avg"), r"^pool must be one of class, .* Got 'avg'\."),
@@ -103,11 +109,35 @@ def test_models_name_their_arguments():
             ask()
 
 
+def unchecked(function):
+    """A function without the shape checks of the tests, which users do not have."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def test_what_features_are_chosen_by_is_named():
+    model, keep = vitrail.create("vit_mu_patch8_16"), ("blocks.0.attention",)
+    with pytest.raises(VitrailError, match=r"^keep must be a list of names\. Got 5\."):
+        unchecked(vitrail.ViT.features)(model, torch.zeros(1, 3, 16, 16), 5)
+    with pytest.raises(VitrailError, match=r"^heads must be a list of whole numbers\. Got \['a'\]\."):
+        unchecked(vit._check_selection)(model, keep, ["a"], None)
+    with pytest.raises(VitrailError, match=r"^rows must be a list of whole numbers\. Got 0\."):
+        unchecked(vit._check_selection)(model, keep, None, 0)
+
+
+@pytest.mark.parametrize("size", [2**40, 2**70])
+@pytest.mark.parametrize("name", ["image_size", "outputs", "channels"])
+def test_a_model_is_not_adapted_to_a_size_that_no_memory_holds(name, size, tmp_path):
+    kept = vitrail.save(vitrail.create("vit_mu_patch8_16", outputs=2), tmp_path / "kept", classes=("a", "b"))
+    more = {"channels_policy": "mean"} if name == "channels" else {}
+    with pytest.raises(VitrailError, match=rf"^{name} must be at most [\d,]+\. Got {size:,}\.$"):
+        vitrail.load(kept, **{name: size}, **more)
+
+
 def test_what_is_no_tensor_of_floats_is_pointed_to_preprocess():
     embed = vitrail.create("vit_mu_patch8_16").tokens
-    forward = type(embed).forward
-    while hasattr(forward, "__wrapped__"):  # past the shape checks of the tests, which users do not have
-        forward = forward.__wrapped__
+    forward = unchecked(type(embed).forward)
     for images in ("a.png", [torch.zeros(3, 16, 16)], torch.zeros(1, 3, 16, 16, dtype=torch.uint8)):
         with pytest.raises(
             VitrailError, match=r"model\.preprocess\(images\) makes one .* Got (str|list|torch\.uint8)\."

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
-from ..model.config import Pool, ViTConfig
+from ..model.config import Pool, ViTConfig, describe_oversize
 from ..model.positions import dinov3_periods, fixed_table, relative_bias_rule, resample_relative_bias, resample_table
 from ..model.vit import ViT
 from ..spec import ImageSpec
@@ -53,7 +53,7 @@ def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDr
     config = draft.config
     if size is None or size == config.image_size:
         return draft
-    new = replace(config, image_size=size)
+    new = _check_size(replace(config, image_size=size))
     draft = replace(draft, config=new)
     if config.relative_bias and new.grid != config.grid:
         draft = _resample_biases(draft, config)
@@ -111,10 +111,11 @@ def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolic
             f'channels_policy="{policy}" changes nothing: the file\'s pictures have {old} channels already. '
             "Leave it out, or pass a list to put them in another order."
         )
+    new = _check_size(replace(config, channels=channels))
     values = {**draft.values, PATCH_WEIGHT: _adapt_patch_weight(draft, channels, policy)}
     words = policy if isinstance(policy, str) else f"taking the file's channels {', '.join(map(str, policy))}"
     note = f"patch projection adapted from {old} to {channels} channels: {words}"
-    return replace(draft, config=replace(config, channels=channels), values=values).with_note(note)
+    return replace(draft, config=new, values=values).with_note(note)
 
 
 def adapt_pool(draft: ModelDraft, pool: Pool | None, outputs: int | None) -> ModelDraft:
@@ -151,7 +152,7 @@ def adapt_outputs(draft: ModelDraft, outputs: int | None) -> ModelDraft:
     config = draft.config
     if outputs is None or (outputs == config.outputs and (outputs or config.head == "linear")):
         return draft
-    new = replace(config, outputs=outputs, head="linear", head_bias=True, bank_size=0)
+    new = _check_size(replace(config, outputs=outputs, head="linear", head_bias=True, bank_size=0))
     rest = {name: tensor for name, tensor in draft.values.items() if not name.startswith("head.")}
     shapes = {name: like.shape for name, like in build_on_meta(new).state_dict().items() if name.startswith("head.")}
     new_head = {name: torch.zeros(shape) for name, shape in shapes.items()}
@@ -159,6 +160,13 @@ def adapt_outputs(draft: ModelDraft, outputs: int | None) -> ModelDraft:
     old = f"{config.outputs} outputs" if config.outputs else "none"
     note = f"head replaced: {old} in the file, now {f'{outputs}, all zeros' if outputs else 'none'}"
     return replace(draft, config=new, values={**rest, **new_head}, audit=audit).with_note(note)
+
+
+def _check_size(config: ViTConfig) -> ViTConfig:
+    """The architecture; UsageError where it is implausibly large."""
+    if oversize := describe_oversize(config):
+        raise UsageError(oversize)
+    return config
 
 
 def _mark_dropped(audit: Audit, removed: set[str], reason: str) -> Audit:

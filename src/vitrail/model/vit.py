@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -103,7 +104,7 @@ class ViT(nn.Module):
         Raises:
             UsageError: a name, head or row that the model does not have.
         """
-        if isinstance(keep, str):
+        if not _is_list(keep, object):
             raise UsageError(f"keep must be a list of names. Got {keep!r}. Write it as a list.")
         keep = tuple(keep)
         _check_selection(self, keep, heads, rows)
@@ -457,7 +458,15 @@ def _num_queries(model: ViT, keep: Sequence[str]) -> int | None:
     return None if whole else model.pool.pool_tokens
 
 
+def _is_list(value: object, kind: type) -> bool:
+    """Whether a value is a list, tuple or array of such values; a text is none."""
+    return isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(one, kind) for one in value)
+
+
 def _check_selection(model: ViT, keep: Sequence[str], heads: Sequence[int] | None, rows: Sequence[int] | None) -> None:
+    for name, chosen in (("heads", heads), ("rows", rows)):
+        if chosen is not None and not _is_list(chosen, numbers.Integral):
+            raise UsageError(f"{name} must be a list of whole numbers. Got {chosen!r}.")
     known = feature_names(model)
     if unknown := [name for name in keep if name not in known]:
         shown = ", ".join(known[:3] + ("...",) * (len(known) > 8) + known[-5:] if len(known) > 8 else known)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..argument_types import check_calls
+from ..argument_types import check_calls, convert_argument
 from ..caller_state import isolate
 from ..checkpoints import bundle
 from ..checkpoints.identify import find_layout
@@ -127,7 +127,9 @@ def create(name: str, seed: int = 0, **fields: Unpack[ViTKeywords]) -> Model:
     """
     changes: dict[str, object] = {**fields}
     if "image_size" in fields:
-        changes["image_size"] = parse_image_size(fields["image_size"])
+        changes["image_size"] = parse_image_size(
+            convert_argument("image_size", ImageSizeArgument, fields["image_size"])
+        )
     if isinstance(side := fields.get("patch"), int):
         changes["patch"] = (side, side)
     return Model(change_config(config_from_name(name), changes, "vitrail.create"), seed)

@@ -145,6 +145,9 @@ def test_weights_of_classes_multiply_those_of_pictures():
     assert select_examples(list("wxyz"), labels, None, None, {"b": 0}).images == ["w", "x", "y"]
     with pytest.raises(ValueError, match=r"class_weight must give finite weights of 0 or more\. Got \{'b': -1\}"):
         weights(None, {"b": -1})
+    for wrong in ("equal", [1], 2.5, np.ones(2)):
+        with pytest.raises(ValueError, match=r'class_weight must be "balanced" or a dictionary of classes and weights'):
+            weights(None, wrong)
     with pytest.raises(ValueError, match=r"The classes, \[.*'a'.*\], are not in class_weight"):
         weights(None, {"b": 1, "c": 2})
 
