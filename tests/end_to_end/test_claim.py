@@ -106,5 +106,6 @@ def test_how_intervals_were_made_is_told_by_groups_where_there_are_some(run):
         one["groups"] = 7
     (run / "report.json").write_text(json.dumps(facts))
     told = claim.claim_answers_from_run(run)[29]
-    assert told.startswith("95 % intervals, by 7 groups: Wilson's for shares, in which groups and not images count;")
+    assert told.startswith("95 % intervals, by 7 groups: Wilson's for shares and Newcombe's score interval")
+    assert "in which groups and not images count" in told
     assert "whole groups were drawn" in told

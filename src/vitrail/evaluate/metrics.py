@@ -57,8 +57,8 @@ class ClassificationMetrics:
 
     Proportions have Wilson intervals, and so has their mean (`mean_of_rates_interval`); areas under the ROC curve have
     Newcombe's score interval, all others the percentile bootstrap. With groups, an image counts as part of its group:
-    Wilson's takes groups for images, DeLong's variance sums over groups, and the bootstrap resamples whole groups. No
-    lower bound is above that of a split without any error.
+    Wilson's and Newcombe's take groups for images, and the bootstrap resamples whole groups. No lower bound is above
+    that of a split without any error.
     """
 
     split: str
@@ -329,7 +329,8 @@ def _replace_proportions(
     for k in range(K):
         of_class, answered = targets == k, predicted == k
         recall = rate_interval(right, groups, of_class)
-        own = (recall, rate_interval(right, groups, answered), f1_interval(of_class, answered, groups))
+        precision = _answered_interval(of_class, answered, answered, groups)
+        own = (recall, precision, f1_interval(of_class, answered, groups))
         for number, interval in enumerate(own):
             intervals[len(OVERALL_NAMES) + number * K + k] = interval
         if of_class.any():
@@ -387,8 +388,24 @@ def rate_interval(mask: np.ndarray, groups: np.ndarray | None, rows: np.ndarray)
 
 def f1_interval(present: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None) -> Interval | None:
     """Interval of F1 = 2 J / (1 + J); J is the proportion of the images present or predicted that are both."""
-    jaccard = rate_interval(present & predicted, groups, present | predicted)
+    jaccard = _answered_interval(present, predicted, present | predicted, groups)
     return None if jaccard is None else Interval(*(2 * end / (1 + end) for end in jaccard))
+
+
+def _answered_interval(
+    present: np.ndarray, predicted: np.ndarray, rows: np.ndarray, groups: np.ndarray | None
+) -> Interval | None:
+    """Interval of the proportion of rows that are present and predicted, where the answers decide what the rows are.
+
+    Groups count by the design effect of all images, or of the present ones if it is larger: that of the rows changes
+    with the answers, and a better answer could have a lower bound.
+    """
+    n, shares = int(rows.sum()), [1.0]
+    if not n:
+        return None
+    if groups is not None:
+        shares += [effective_count(own) / len(own) for own in (groups, groups[present]) if len(own)]
+    return mean_of_rates_interval([(float((present & predicted).sum()) / n, n * min(shares))])
 
 
 def limit_low(interval: Interval | None, low: float) -> Interval | None:

@@ -49,7 +49,7 @@ class RobustnessReport:
     """The primary metric on clean and on corrupted images, not normalised by another model's errors.
 
     A mean over corruptions has the percentile bootstrap, which resamples an image (or group) with all of its
-    predictions; a mean of areas under the ROC curve has DeLong's interval, which accounts for correlation likewise.
+    predictions; a mean of areas under the ROC curve has its score interval, for errors that fall together.
     """
 
     suite: str

@@ -355,9 +355,9 @@ def _describe_uncertainty(record: RunRecord) -> str:
             "percentile bootstrap, in which images were drawn."
         )
     return (
-        f"95 % intervals, by {record.metrics.groups:,} groups: Wilson's for shares, in which groups and not images "
-        "count; DeLong's variance, summed over groups, for areas under the ROC curve; else the percentile bootstrap, "
-        "in which whole groups were drawn."
+        f"95 % intervals, by {record.metrics.groups:,} groups: Wilson's for shares and Newcombe's score interval for "
+        "areas under the ROC curve, in which groups and not images count; else the percentile bootstrap, in which "
+        "whole groups were drawn."
     )
 
 

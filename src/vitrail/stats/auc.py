@@ -26,36 +26,25 @@ class RocAuc:
     value: float
     influence: Float64[np.ndarray, " g"]
     """Of every image, or of every group; NaN with fewer than two positives or negatives."""
+    weights: Float64[np.ndarray, " g"]
+    """Change of the area if all placements of an image, or of a group, changed by 1; only counts decide them."""
     positives: int
     """Number of positive images, or of groups with one."""
     negatives: int
     score_variance: tuple[float, float]
-    """(a, b) in the variance A (1 - A) (a + b ((1 - A) / (2 - A) + A / (1 + A))) of a candidate area A, of images."""
-    group_variance: tuple[float, float] | None = None
-    """The same, where groups count and not images; None without groups."""
+    """(a, b) in the variance A (1 - A) (a + b ((1 - A) / (2 - A) + A / (1 + A))) of a candidate area A."""
 
     def interval(self, level: float = 0.95) -> Interval:
         """Confidence interval: score interval, the candidate areas within z of their deviations of this one.
 
         It depends on the area and the counts alone, so that a better ranking never has a lower bound, and covers with
-        few positives, where DeLong's variance is too small. The images of groups are not independent: there DeLong's
-        interval over groups, on the logit scale, widens it, and no lower bound is above that of a perfect ranking of
-        groups.
+        few positives, where DeLong's variance is too small. Images of a group count as if they were ranked rightly or
+        wrongly together, as in `intervals.proportion_interval` and for the same reason.
 
         Source: Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic,
-        part 2", method 5; for groups Pepe 2003, "The statistical evaluation of medical tests", section 5.2.5.
+        part 2", method 5; groups are ours.
         """
-        z = _z_value(level)
-        own = _score_interval(self.value, self.score_variance, z)
-        if self.group_variance is None:
-            return own
-        deviation = float(np.sqrt(np.square(self.influence).sum()))
-        if not (0 < self.value < 1 and deviation > 0):
-            return _score_interval(self.value, self.group_variance, z)
-        logit, reach = np.log(self.value / (1 - self.value)), z * deviation / (self.value * (1 - self.value))
-        low, high = float(1 / (1 + np.exp(reach - logit))), float(1 / (1 + np.exp(-reach - logit)))
-        perfect, hopeless = (_score_interval(end, self.group_variance, z) for end in (1.0, 0.0))
-        return Interval(min(own.low, low, perfect.low), max(own.high, high, hopeless.high))
+        return _score_interval(self.value, self.score_variance, _z_value(level))
 
 
 def roc_auc_with_influence(
@@ -90,62 +79,40 @@ def roc_auc_with_influence(
     above, below = _placements(scores[ups].astype(np.float64), scores[downs].astype(np.float64))
     names = np.arange(len(positive)) if groups is None else np.unique(groups, return_inverse=True)[1]
     value = float(above.mean())
-    influence, kinds = np.zeros(int(names.max()) + 1), []
+    (influence, weights), kinds = np.zeros((2, int(names.max()) + 1)), []
     for rows, placements in ((ups, above), (downs, below)):
         members = len(np.unique(names[rows]))
         steps = (placements - value) / len(rows) * np.sqrt(members / (members - 1) if members > 1 else np.nan)
         influence += np.bincount(names[rows], steps, len(influence))
+        weights += np.bincount(names[rows], minlength=len(weights)) / len(rows)
         kinds.append(members)
-    positives, negatives = kinds
-    grouped = len(influence) < len(positive)
-    return RocAuc(
-        value,
-        influence,
-        positives,
-        negatives,
-        _score_variance(len(ups), len(downs)),
-        _score_variance(positives, negatives) if grouped else None,
-    )
+    return RocAuc(value, influence, weights, *kinds, _score_variance(len(ups), len(downs), weights))
 
 
 def mean_roc_auc(areas: Sequence[RocAuc], exclusive: bool = False) -> RocAuc:
     """Mean of areas of the same images, as over labels; its counts are the smallest of theirs.
 
-    An area with fewer than two positives or negatives has no known influences and is taken to be as uncertain as the
-    others.
+    Areas of labels count as if an image that is ranked wrongly for one label were so for all: how far errors fall
+    together cannot be seen where there are none. An area with fewer than two positives or negatives has no known
+    influences and is taken to be as uncertain as the others.
 
     Args:
         exclusive: of the classes of one softmax, each against the others. An image that is misjudged then lowers the
             areas of two classes, that of its own more than that of the other.
     """
     sure = [one for one in areas if not np.isnan(one.influence).any()] or list(areas)
-    influence = np.mean([one.influence for one in sure], axis=0)
-    K = len(areas)
-    # how many times the variance of independent areas
-    factor = K * K / ((K - 1) ** 2 + 1) if exclusive else _correlation_factor(sure, influence)
+    K, weights = len(areas), np.mean([one.weights for one in areas], axis=0)
+    independent = sum(float(np.square(one.weights).sum()) for one in areas) / K**2
+    factor = K * K / ((K - 1) ** 2 + 1) if exclusive else float(np.square(weights).sum()) / independent
+    a, b = (factor * sum(column) / K**2 for column in zip(*(one.score_variance for one in areas), strict=True))
     return RocAuc(
         value=float(np.mean([one.value for one in areas])),
-        influence=influence,
+        influence=np.mean([one.influence for one in sure], axis=0),
+        weights=weights,
         positives=min(one.positives for one in sure),
         negatives=min(one.negatives for one in sure),
-        score_variance=_mean_variance([one.score_variance for one in areas], factor),
-        group_variance=None
-        if areas[0].group_variance is None
-        else _mean_variance([one.group_variance or one.score_variance for one in areas], factor),
+        score_variance=(a, b),
     )
-
-
-def _mean_variance(variances: Sequence[tuple[float, float]], factor: float) -> tuple[float, float]:
-    """`RocAuc.score_variance` of a mean: `factor` times that of independent areas."""
-    a, b = (factor * sum(column) / len(variances) ** 2 for column in zip(*variances, strict=True))
-    return a, b
-
-
-def _correlation_factor(areas: Sequence[RocAuc], mean_influence: Float64[np.ndarray, " g"]) -> float:
-    """Variance of the mean of areas, divided by that of independent ones: 1 to their number, which perfect ones get."""
-    independent = sum(float(np.square(one.influence).sum()) for one in areas) / len(areas) ** 2
-    together = float(np.square(mean_influence).sum())
-    return min(max(together / independent, 1.0), float(len(areas))) if independent > 0 else float(len(areas))
 
 
 def roc_auc_difference(first: RocAuc, second: RocAuc, level: float = 0.95) -> tuple[float, Interval, float]:
@@ -170,10 +137,10 @@ def _z_value(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def _score_variance(positives: int, negatives: int) -> tuple[float, float]:
-    """`RocAuc.score_variance` of these counts."""
-    pairs = positives * negatives
-    return 1 / pairs, ((positives + negatives) / 2 - 1) / pairs
+def _score_variance(positives: int, negatives: int, weights: Float64[np.ndarray, " g"]) -> tuple[float, float]:
+    """`RocAuc.score_variance` of these counts, larger by as much as groups weigh more than images."""
+    pairs, design_effect = positives * negatives, float(np.square(weights).sum()) / (1 / positives + 1 / negatives)
+    return design_effect / pairs, design_effect * ((positives + negatives) / 2 - 1) / pairs
 
 
 def _score_interval(value: float, variance: tuple[float, float], z: float) -> Interval:
