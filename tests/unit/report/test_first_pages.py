@@ -93,6 +93,7 @@ def test_V15_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_p
 @pytest.mark.wide
 def test_pictures_that_stand_among_those_learnt_from_too_are_counted_before_any_figure(cells):
     check = json.loads((cells / "check.json").read_text(encoding="utf-8"))
+    check["looked_at"] = check["pictures"]  # a busy machine looks at fewer
     for asked in (RADIOLOGY, INSPECTION):
         assert "as one that it has" not in plain(built(cells, asked))
     check["concerns"][0]["pictures"] = ["3", "9", "not of these"]
