@@ -60,7 +60,7 @@ if __name__ == "__main__":
     out = Path(words[words.index("--to") + 1])
     paths = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # its 15 would starve beside other tests
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - the name that Ray reads; its 15 starves beside other tests
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": paths})
     if victim != "-":
         threading.Thread(target=kill_one, args=(out.with_name(f"{out.name}.parts"), Path(victim)), daemon=True).start()
