@@ -86,7 +86,8 @@ def roc_auc_with_influence(
         influence += np.bincount(names[rows], steps, len(influence))
         weights += np.bincount(names[rows], minlength=len(weights)) / len(rows)
         kinds.append(members)
-    return RocAuc(value, influence, weights, *kinds, _score_variance(len(ups), len(downs), weights))
+    positives, negatives = kinds
+    return RocAuc(value, influence, weights, positives, negatives, _score_variance(len(ups), len(downs), weights))
 
 
 def mean_roc_auc(areas: Sequence[RocAuc], exclusive: bool = False) -> RocAuc:
