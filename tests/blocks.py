@@ -52,8 +52,8 @@ LISTINGS = (
     "flowers/", "pets-0000.tar:", "estimators ",
     # what a command has printed
     "Pre-training adds", "Task multilabel:", "AUROC ", "nodule ", "runs/digits on", "runs/digits (first)",
-    "runs/flowers on", "parts: ", "flowers: ", "an escape costs", "Counter(", "Answered with", "# Expected on this machine:",
-    "Accuracy on", "test: 400", "listening on", '{"path":', "100 pictures of",
+    "runs/flowers on", "parts: ", "flowers: ", "an escape costs", "Counter(", "Answered with",
+    "# Expected on this machine:", "Accuracy on", "test: 400", "listening on", '{"path":', "100 pictures of",
 )  # fmt: skip
 """How listings without such a word begin; what begins otherwise, and with no program, is unknown and fails a test."""
 
