@@ -79,7 +79,8 @@ def roc_auc_with_influence(
     above, below = _placements(scores[ups].astype(np.float64), scores[downs].astype(np.float64))
     names = np.arange(len(positive)) if groups is None else np.unique(groups, return_inverse=True)[1]
     value = float(above.mean())
-    (influence, weights), kinds = np.zeros((2, int(names.max()) + 1)), []
+    influence, weights = np.zeros((2, int(names.max()) + 1))
+    kinds = []
     for rows, placements in ((ups, above), (downs, below)):
         members = len(np.unique(names[rows]))
         steps = (placements - value) / len(rows) * np.sqrt(members / (members - 1) if members > 1 else np.nan)
