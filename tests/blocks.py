@@ -39,6 +39,7 @@ PROGRAMS = {
     "find": "feeds a command through a pipe; its own tests do",
     "tensorboard": "a server of another project",
     "sbatch": "a SLURM cluster",
+    "npm": "downloads from npm's registry",
 }
 """First words of lines that are not for this machine, and what they need."""
 
@@ -52,8 +53,9 @@ LISTINGS = (
     "flowers/", "pets-0000.tar:", "estimators ",
     # what a command has printed
     "Pre-training adds", "Task multilabel:", "AUROC ", "nodule ", "runs/digits on", "runs/digits (first)",
-    "runs/flowers on", "parts: ", "flowers: ", "an escape costs", "Counter(", "Answered with",
-    "# Expected on this machine:", "Accuracy on", "test: 400", "listening on", '{"path":', "100 pictures of",
+    "runs/flowers on",
+    "parts: ", "flowers: ", "an escape costs", "Counter(", "Answered with", "# Expected on this machine:",
+    "Accuracy on", "test: 400", "listening on", '{"path":', "100 pictures of",
 )  # fmt: skip
 """How listings without such a word begin; what begins otherwise, and with no program, is unknown and fails a test."""
 
@@ -67,6 +69,7 @@ SIGNS = {
     "hf:": "is looked up on the Hub",
     "hub:": "is written to the Hub",
     "--engine ray": "a Ray cluster",
+    "--to web": "needs onnxruntime-web, which is no part of Vitrail",
 }
 """What a command that is parsed and not run has in it."""
 
