@@ -550,6 +550,9 @@ class Run:
         precision: ExportPrecision = "float32",
         calibrate: str | Path | None = None,
         force: bool = False,
+        runtime: str | Path | None = None,
+        fetch: bool = False,
+        prove: bool = False,
     ) -> Path:
         """Export the model for other programs, verified against the run before it is kept; returns the written path.
 
@@ -557,9 +560,10 @@ class Run:
         of regression values, logits and abstained.
 
         Args:
-            to: onnx or pt2; timm, transformers, torchvision, google-npz, bundle.
+            to: onnx, pt2 or web; timm, transformers, torchvision, google-npz, bundle.
             out: the file or folder to write; by default in the run's `exports/`.
             resize, precision, calibrate, force: for onnx and pt2 files, as the flags of `vitrail export`.
+            runtime, fetch, prove: for web pages, as the flags.
 
         Raises:
             UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
@@ -568,7 +572,15 @@ class Run:
         if publishing.is_hub_target(to):
             name = to.removeprefix(PUSH_PREFIX)
             raise UsageError(f"export writes a file or a folder. To send one to the Hub, call publish({name!r}).")
-        options = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
+        options = exporting.ExportOptions(
+            resize=resize,
+            precision=precision,
+            calibrate=calibrate,
+            force=force,
+            runtime=None if runtime is None else Path(runtime),
+            fetch=fetch,
+            prove=prove,
+        )
         path = None if out is None else Path(out)
         return exporting.export_model(str(self.path), to, path, options, self._trained_on).path
 

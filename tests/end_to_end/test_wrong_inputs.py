@@ -62,7 +62,10 @@ def damaged(flowers, tmp_path) -> Path:
 def test_one_class_only(vitrail, flowers, tmp_path):
     shutil.copytree(flowers / "disc", tmp_path / "flowers" / "disc")
     said = sentence(vitrail("train", tmp_path / "flowers", "--steps", 2), 3)
-    assert said == "flowers has only one class, 'disc'; telling apart takes two. Add pictures of another."
+    assert said == (
+        "flowers has only one class, 'disc'; telling apart takes two. Add pictures of another. To find what differs from "
+        f"these alone: vitrail train {tmp_path / 'flowers'} --task anomaly"
+    )
 
 
 def test_a_class_folder_in_the_place_of_the_folder_of_classes(vitrail, flowers, tmp_path):

@@ -31,10 +31,10 @@ COMMANDS_ONLY = (
 FOREIGN = (
     "gunicorn without --preload", "pack it without --sparse", "Pack it without --sparse", "tar --concatenate",
     "tar --dereference --hard-dereference", "torchrun --nproc-per-node 2", "--help-plan lists them",
-    "which --json lists",
+    "which --json lists", "--maps show", "curl --data-binary", "--host-resolver-rules=MAP", "http.server --directory",
     "--dry-run and send them from elsewhere: hf upload",
 )  # fmt: skip
-"""Flags of other programs, and two sentences that only the command line prints."""
+"""Flags of other programs, and sentences that only the command line prints."""
 SHELL = re.compile(r"vitrail (check|convert|evaluate|explain|report|train) ([A-Z]+ )?--[a-z-]+")
 """Commands without a counterpart in Python stay commands."""
 

@@ -14,12 +14,12 @@ from functools import partial
 ARGUMENTS = (
     "abstain|alpha|at|band|by|calibrate|channels-policy|channels|class|data-root|device|epochs|estimate|exclude|folds|"
     "group|heads|image-size|into|keep|layer|layout|match|minutes|model|network|outputs|out|pool|positive|precision|"
-    "prevalence|rule|seed|split|steps|task|test|to|trials|use|val|weights"
+    "prevalence|rule|runtime|seed|split|steps|task|test|to|trials|use|val|weights"
 )
 """Flags that are an argument of a public function, with a value."""
 BY_NAME = ("at", "prevalence")
 """Arguments that are a number for each name, NAME=NUMBER behind their flags."""
-SWITCHES = "dry-run|force|pretrain|private|resize|sets|skip-bad"
+SWITCHES = "dry-run|fetch|force|pretrain|private|prove|resize|sets|skip-bad"
 """Flags that are an argument of a public function, without one."""
 PLACEHOLDERS = "COLUMN|DIR|FILE|FOLDER|IMAGES|LABELS|N|NAME|NUMBER|PICTURES|RULE|RUN|SOURCE"
 """Words that stand for a value of the reader's."""
@@ -52,6 +52,10 @@ _COMMANDS = tuple(
         (rf"vitrail tune --resume ({_WORD})", "vitrail.tune(source, out={}, resume=True)"),
         (rf"vitrail decide ({_WORD}) --rule ({_WORD}) --keep ({_WORD})", "vitrail.open({}).decide(rule={}, keep={})"),
         (rf"vitrail decide ({_WORD}) --rule ({_WORD})", "vitrail.open({}).decide(rule={})"),
+        (
+            rf"vitrail decide ({_WORD}) --alpha ({_WORD}) --keep ({_WORD}) --use ({_WORD})",
+            "vitrail.open({}).decide(alpha={}, keep={}, use={})",
+        ),
         (rf"vitrail decide ({_WORD}) --use ({_WORD})", "vitrail.open({}).decide(use={})"),
         (rf"(?:vitrail train )?--resume ({_WORD})", "vitrail.open({}).resume()"),
         (rf"vitrail train ({_WORD}) --weights ({_WORD})", "vitrail.fit({}, weights={})"),

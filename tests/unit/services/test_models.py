@@ -88,7 +88,9 @@ def test_words_are_checked_against_the_fixed_lists():
     )
     assert (words.image_size, words.pool, words.match) == ((60, 100), "class+mean", "timm")
     assert words.settings == {"norm_eps": 1e-5}
-    with pytest.raises(UsageError, match=r"pool must be class, mean, class\+mean, mean-all or attention\. Got 'max'"):
+    with pytest.raises(
+        UsageError, match=r"pool must be class, mean, class\+mean, mean-all, attention or patches\. Got 'max'"
+    ):
         parse_model_options(pool="max")
 
 
