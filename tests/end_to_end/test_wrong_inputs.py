@@ -63,8 +63,8 @@ def test_one_class_only(vitrail, flowers, tmp_path):
     shutil.copytree(flowers / "disc", tmp_path / "flowers" / "disc")
     said = sentence(vitrail("train", tmp_path / "flowers", "--steps", 2), 3)
     assert said == (
-        "flowers has only one class, 'disc'; telling apart takes two. Add pictures of another. To find what differs from "
-        f"these alone: vitrail train {tmp_path / 'flowers'} --task anomaly"
+        "flowers has only one class, 'disc'; telling apart takes two. Add pictures of another. To find what differs "
+        f"from these alone: vitrail train {tmp_path / 'flowers'} --task anomaly"
     )
 
 
