@@ -49,9 +49,10 @@ def rewritten(path, one, images, rewrite=rewrite_onnx):
     return told, file
 
 
-@pytest.mark.parametrize(("task", "name", "versions"), [
-    ("classification", "positive", TWO), pytest.param("multilabel", "labels", LABELS, marks=pytest.mark.wide),
-])  # fmt: skip
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("task", "name", "versions"), [("classification", "positive", TWO), ("multilabel", "labels", LABELS)]
+)
 def test_an_onnx_file_follows_decision_after_decision_and_its_weights_stay(task, name, versions, tmp_path):
     one, path = member(task=task, decided=name), tmp_path / "model.onnx"
     images = pictures(one.spec, 40)

@@ -210,12 +210,8 @@ DAMAGE = {
 }
 
 
-FIRST = ("a flipped byte", "which was in use")
-
-
-@pytest.mark.parametrize(
-    "done", [pytest.param(each, marks=() if each in FIRST else pytest.mark.wide) for each in DAMAGE]
-)
+@pytest.mark.wide
+@pytest.mark.parametrize("done", DAMAGE)
 def test_a_damaged_decision_in_use_is_left_for_another_one(tmp_path, capsys, done):
     run = store_run(tmp_path / "run", settings=POSITIVE)
     trained = Predictor.open(run).decisions
@@ -236,6 +232,7 @@ def test_a_damaged_decision_in_use_is_left_for_another_one(tmp_path, capsys, don
     assert decide(run, DecisionRequest(rule="f1"), keep="new", use="new").in_use == "new"
 
 
+@pytest.mark.wide
 def test_only_a_decision_may_be_damaged_when_another_is_put_to_use(tmp_path):
     run = store_run(tmp_path / "run", settings=POSITIVE)
     decide(run, DecisionRequest(rule="f1"), keep="clinic", use="clinic")
@@ -418,6 +415,7 @@ def test_defaults_change_no_output():
     assert Decisions().prior_ratio == () and Decisions().version == ""
 
 
+@pytest.mark.wide
 def test_answers_carry_the_name_of_the_decision_through_files_and_are_not_mixed(tmp_path):
     run = store_run(tmp_path / "run", "multilabel")
     plain = read_predictions_csv(run / "predictions" / "test.csv", "multilabel")
@@ -438,6 +436,7 @@ def test_answers_carry_the_name_of_the_decision_through_files_and_are_not_mixed(
         read_predictions_csv(tmp_path / "answers.csv", "multilabel")
 
 
+@pytest.mark.wide
 def test_an_estimate_takes_answers_of_the_decision_that_the_file_names(tmp_path):
     run = store_run(tmp_path / "run")
     table = read_predictions_csv(run / "predictions" / "test.csv", "classification")

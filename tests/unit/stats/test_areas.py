@@ -113,6 +113,7 @@ def test_the_mean_area_of_labels_is_no_surer_for_one_error():
     assert mean.low > roc_auc_with_influence(apart[0], apart[0].astype(float)).interval().low
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("shift", [0.3, 1.2])
 def test_V2_intervals_cover_the_true_area(shift):
     truth, covered, sets = NormalDist().cdf(shift / np.sqrt(2)), 0, 2000
