@@ -37,6 +37,7 @@ class Nursery:
         self._folder = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(
             [sys.executable, __file__],
+            cwd=Path(__file__).parent,  # that of the first test that asks may be gone before the last one
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
