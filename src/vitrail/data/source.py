@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Literal, Protocol, cast, get_args, runtime_checkable
 
@@ -131,18 +132,19 @@ class Source:
         The bytes of image files are not read, so that a million files take seconds. The source's own name is no part of
         it: a folder that was moved or renamed holds the same data.
         """
-        digest = hashlib.sha256()
-        for part in self._fingerprint_parts():
-            digest.update(len(part).to_bytes(8, "little"))  # so that "ab" + "c" differs from "a" + "bc"
-            digest.update(part)
-        return digest.hexdigest()
+        return _hash_parts(self._fingerprint_parts())
+
+    def has_fingerprint(self, recorded: object) -> bool:
+        """Whether a recorded fingerprint is of this data; that of an older version may have the source's name in it."""
+        if recorded == self.fingerprint():
+            return True
+        return recorded == _hash_parts(chain([_encode_name(self.name)], self._fingerprint_parts()))
 
     def _fingerprint_parts(self) -> Iterator[bytes]:
-        for text in (self.task, *self.classes, *self.ids):
-            yield text.encode("utf-8", "surrogateescape")
+        yield from map(_encode_name, (self.task, *self.classes, *self.ids))
         yield np.ascontiguousarray(self.targets).tobytes()
         if self.groups is not None:
-            yield "\0".join(map(str, self.groups)).encode("utf-8", "surrogateescape")
+            yield _encode_name("\0".join(map(str, self.groups)))
         for split in sorted(self.splits):
             yield split.encode()
             yield np.asarray(self.splits[split], dtype="<i8").tobytes()
@@ -198,11 +200,23 @@ def _find_invalid_targets(targets: np.ndarray, task: Task) -> tuple[np.ndarray, 
     return beyond | ~np.isclose(targets.sum(1), 1, atol=1e-3), "must be probabilities that sum to 1"
 
 
+def _hash_parts(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))  # so that "ab" + "c" differs from "a" + "bc"
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _encode_name(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
 def _fingerprint_image(image: ImageInput) -> bytes:
     if isinstance(image, np.ndarray):
         return f"{image.dtype} {image.shape} ".encode() + image.tobytes()
     if not isinstance(image, Path):
-        return image.stamp.encode("utf-8", "surrogateescape")
+        return _encode_name(image.stamp)
     try:
         return str(image.stat().st_size).encode()
     except OSError:

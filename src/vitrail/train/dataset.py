@@ -428,7 +428,7 @@ def check_data_unchanged(path: Path, source: Source) -> tuple[str, ...]:
             f"{_join_class_names(recorded['classes'])}; "
             f"now they are {_join_class_names(source.classes)}. Put the data back as it was, or begin a new run."
         )
-    if recorded["fingerprint"] == source.fingerprint():
+    if source.has_fingerprint(recorded["fingerprint"]):
         return ()
     changed = f"The data of {source.name} has changed since the run began (pictures added, removed or replaced)"
     return (f"{changed}, so results are no longer bit for bit those of the unbroken run.",)
@@ -436,7 +436,7 @@ def check_data_unchanged(path: Path, source: Source) -> tuple[str, ...]:
 
 def is_same_data(path: Path, source: Source) -> bool:
     """Whether a source has exactly the recorded data."""
-    return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["fingerprint"] == source.fingerprint()
+    return path.is_file() and source.has_fingerprint(json.loads(path.read_text(encoding="utf-8"))["fingerprint"])
 
 
 def is_same_source(path: Path, source: Source) -> bool:
@@ -446,7 +446,7 @@ def is_same_source(path: Path, source: Source) -> bool:
     recorded = json.loads(path.read_text(encoding="utf-8"))
     in_files = not isinstance(source.images, np.ndarray)
     same_name = in_files and (recorded["source"], recorded["task"]) == (source.name, source.task)
-    return bool(recorded["fingerprint"] == source.fingerprint() or same_name)
+    return source.has_fingerprint(recorded["fingerprint"]) or bool(same_name)
 
 
 def _join_class_names(names: list[str] | tuple[str, ...]) -> str:

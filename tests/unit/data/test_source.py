@@ -40,6 +40,13 @@ def test_the_fingerprint_notices_every_change(tmp_path):
     assert source(name="renamed").fingerprint() == source().fingerprint(), "it may have been moved"
 
 
+def test_a_fingerprint_of_the_version_that_hashed_the_name_too_is_known():
+    old = "cb7f6f0857e451b7c1fb0190cd669b0af2708398796bf26c784064061b27ec26"
+    assert source().has_fingerprint(source().fingerprint()) and source().has_fingerprint(old)
+    assert not source(name="renamed").has_fingerprint(old) and not source(ids=("w", "x", "y", "v")).has_fingerprint(old)
+    assert not source().has_fingerprint(None)
+
+
 def test_the_fingerprint_of_files_changes_with_their_sizes(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(b"12")
