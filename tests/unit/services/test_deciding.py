@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -395,12 +396,19 @@ def test_the_verb_prints_old_and_new_side_by_side_and_json(tmp_path, capsys):
 def test_fourteen_labels_of_ten_thousand_pictures_take_less_than_a_second(tmp_path):
     names = tuple(f"finding{k}" for k in range(14))
     run = store_run(tmp_path / "run", "multilabel", n=10_000, names=names, K=14)
-    request, seconds = DecisionRequest(rule="cost 7.65"), []
-    for _ in range(3):
-        began = time.process_time()
-        result = decide(run, request)  # reads val and as many of test, fits, measures optimism and intervals
-        seconds.append(time.process_time() - began)
-    assert min(seconds) < 1 and all(result.new.chosen), seconds
+    code = (
+        "import pathlib, sys, time\n"
+        "from vitrail.services.deciding import DecisionRequest, decide\n"
+        "seconds = []\n"
+        "for _ in range(3):\n"
+        "    began = time.process_time()\n"
+        "    result = decide(pathlib.Path(sys.argv[1]), DecisionRequest(rule='cost 7.65'))\n"
+        "    seconds.append(time.process_time() - began)\n"
+        "print(min(seconds), all(result.new.chosen))"
+    )  # in a process without checks of shapes; it reads val and as many of test, fits, measures optimism and intervals
+    words = [sys.executable, "-c", code, str(run)]
+    seconds, chosen = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert float(seconds) < 1 and chosen == "True", seconds
 
 
 @pytest.mark.wide
