@@ -155,7 +155,7 @@ def test_nothing_is_wider_than_the_window(served, browser, width, tmp_path):
         hands.pick({long: served.pictures[name]} | dict(list(served.pictures.items())[1:]) | {"notes.txt": b"none"})
         hands.answered(13)
         hands.explained()
-        hands.page.click("summary")
+        hands.page.click("#about summary")
         assert hands.page.evaluate("document.documentElement.scrollWidth") <= width
         assert not hands.page.evaluate(TOO_WIDE)
         scroller = hands.page.locator("#scroller")
