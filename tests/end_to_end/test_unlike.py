@@ -98,7 +98,8 @@ def test_what_cannot_be_told_is_refused(ten, textures, vitrail, tmp_path):
     assert answer.code == 2 and "--unlike needs pictures of another kind" in answer.err
     answer = vitrail("evaluate", ten, textures, "--unlike", "--by", "all")
     assert answer.code == 2 and "--unlike looks at pictures, not at answers." in answer.err
-    answer = vitrail("evaluate", ten / "model", textures, "--unlike")
+    shutil.copytree(ten / "model", tmp_path / "alone")
+    answer = vitrail("evaluate", tmp_path / "alone", textures, "--unlike")
     assert answer.code == 2 and "Only a run folder knows which pictures it has held out" in answer.err
     model = package.create("vit_mu_patch8_16", outputs=2)
     bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {})
