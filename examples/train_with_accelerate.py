@@ -30,12 +30,14 @@ model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
 
 model.train()
 for epoch in range(10):
+    total = 0.0
     for images, targets in batches:
         loss = F.cross_entropy(model(images), targets)
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
-    accelerator.print(f"epoch {epoch + 1} of 10: loss of the last batch {loss.item():.4f}")
+        total += loss.item()
+    accelerator.print(f"epoch {epoch + 1} of 10: mean loss {total / len(batches):.4f}")
 
 if accelerator.is_main_process:
     vitrail.save(accelerator.unwrap_model(model), out, classes=classes)

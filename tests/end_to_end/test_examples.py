@@ -180,7 +180,7 @@ def test_a_loop_of_accelerate_ends_in_a_bundle(vitrail, flowers, tmp_path):
     paths = {"PYTHONPATH": ":".join(path for path in sys.path if path), "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(words, env=partners.clean() | paths, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert "epoch 10 of 10: loss " in done.stdout
+    assert "epoch 10 of 10: mean loss " in done.stdout
     answer = vitrail("predict", tmp_path / "own", flowers / "disc" / "0.png", "--json")
     assert json.loads(answer.out)[0]["label"] in ("disc", "stripes")
 
