@@ -14,12 +14,12 @@ import vitrail
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> vitrail.Run:
-    """A model of two small blocks after sixty steps: it has learnt little, but everything has happened."""
+    """A model of two small blocks after forty steps: it has learnt little, but everything has happened."""
     threads = torch.get_num_threads()
     settings = {"model.width": 32, "model.depth": 2, "model.heads": 2, "model.mlp_width": 64, "recipe.batch_size": 64}
     settings |= {"compute.threads": 1}
     trained = vitrail.fit(
-        "digits", steps=60, out=tmp_path_factory.mktemp("tiny") / "run", settings=settings, quiet=True
+        "digits", steps=40, out=tmp_path_factory.mktemp("tiny") / "run", settings=settings, quiet=True
     )
     torch.set_num_threads(threads)
     return trained

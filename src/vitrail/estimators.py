@@ -390,7 +390,7 @@ def select_examples(
     labels: np.ndarray,
     groups: Any,
     sample_weight: Any,
-    class_weight: Mapping[Any, float] | str | None = None,
+    class_weight: Any = None,
 ) -> Examples:
     """Images and labels with their groups and weights; images of weight 0 are left out.
 

@@ -248,6 +248,7 @@ def test_folds_are_measured_on_the_answers_of_models_that_have_not_seen_the_pict
     assert answer.code == 2 and "only --by can be asked of those" in answer.err
 
 
+@pytest.mark.wide
 def test_the_ensemble_is_measured_on_an_official_test_split(vitrail, flowers, tmp_path):
     for split, numbers in (("train", "0123"), ("test", "4")):
         for kind in ("disc", "stripes"):

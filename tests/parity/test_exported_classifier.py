@@ -12,6 +12,7 @@ from parity import opened
 from vitrail.predict.predictor import Predictor
 from vitrail.services.prediction import open_predictor
 
+pytestmark = pytest.mark.wide  # timm and transformers take long to import
 SETTINGS = {"model.rotary": "none", "model.class_token": True, "model.pool": "class", "model.heads": 2}
 SETTINGS |= {"model.width": 32, "model.depth": 2, "model.mlp_width": 64, "model.resample": "bicubic-antialias"}
 SETTINGS |= {"recipe.batch_size": 32, "compute.threads": 1, "compute.precision": "float32"}

@@ -141,6 +141,7 @@ def test_clones_pipelines_and_grid_searches_work():
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+@pytest.mark.wide
 def test_the_run_s_own_threshold_decides():
     X, y = digits(300, 2)
     asked = {

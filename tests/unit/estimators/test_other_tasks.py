@@ -27,6 +27,7 @@ def labelled(count: int) -> tuple[np.ndarray, pandas.DataFrame]:
     return X, table
 
 
+@pytest.mark.wide
 def test_labels_are_answered_by_the_run_s_own_thresholds():
     X, y = labelled(300)
     asked = {**LEARNING, "settings": {**LEARNING["settings"], "decisions.threshold_rule": "sensitivity 0.95"}}

@@ -28,6 +28,7 @@ def test_a_number_of_a_plan_that_is_not_finite_or_too_large_is_refused(field):
             config.override(Plan(), {field.name: value})
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("field", NUMERIC, ids=lambda field: field.name)
 def test_a_number_of_a_plan_is_taken_or_refused_in_words(field):
     for value in ("0", "-1", "-0.5", "1000000", "4611686018427387904", "1e-300"):
@@ -71,6 +72,7 @@ def train(source, out, **changes: object) -> int:
     return main(["train", str(source), "--steps", "2", "--device", "cpu", "--out", str(out), *words])
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "value", "code", "words"),
     [
@@ -118,6 +120,7 @@ def test_python_functions_refuse_such_numbers_in_the_same_words(tmp_path):
         vitrail.create("vit_pico_patch2_16", outputs=10**12)
 
 
+@pytest.mark.wide
 def test_a_training_whose_model_gives_no_finite_answers_has_diverged(tmp_path):
     settings = {**QUICK["settings"], "recipe.muon_lr": 1e18}
     with pytest.raises(DivergedError, match=r"answers are NaN or infinite.* Its weights are in .*model\.$"):
