@@ -12,6 +12,9 @@ from PIL import Image
 import vitrail
 
 
+pytestmark = pytest.mark.wide
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> vitrail.Run:
     """A model of two small blocks after forty steps: it has learnt little, but everything has happened."""
@@ -28,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> vitrail.Run:
 def test_training_leaves_a_folder_with_everything_in_it(run):
     names = {path.name for path in run.path.iterdir()}
     assert {"plan.toml", "model", "checkpoints", "metrics.jsonl", "predictions", "report.html", "report.json"} <= names
-    assert run.plan.recipe.steps == 60 and run.plan.model.width == 32
+    assert run.plan.recipe.steps == 40 and run.plan.model.width == 32
 
 
 def test_the_run_can_be_opened_again(run):
