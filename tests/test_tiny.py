@@ -11,7 +11,6 @@ from PIL import Image
 
 import vitrail
 
-
 pytestmark = pytest.mark.wide
 
 
