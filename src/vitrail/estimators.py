@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import shutil
@@ -254,6 +255,16 @@ class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def decision_(self) -> str:
         """The name of the decision in use: "training", or the one that `run_.decide` has put to use."""
         return self._open_run().predictor.decisions.version or TRAINED
+
+    def _use_thresholds(self, thresholds: Mapping[str, Any]) -> None:
+        """Put these thresholds of classes or labels to use, as a decision that is kept with the run."""
+        for threshold in thresholds.values():
+            if not (isinstance(threshold, float | int | np.floating) and 0 < threshold < 1):
+                raise UsageError(f"threshold_ takes probabilities between 0 and 1. Got {threshold!r}.")
+        run = self._open_run()
+        kept = run.decide().kept
+        name = next(name for name in (f"threshold-{number}" for number in itertools.count(1)) if name not in kept)
+        run.decide(at=dict(thresholds), keep=name, use=name)
 
     def _open_run(self) -> api.Run:
         """The run, which answers in the number format of the estimator."""
@@ -513,6 +524,16 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
         thresholds = self._open_run().predictor.decisions.thresholds
         return np.array(thresholds or (DEFAULT_THRESHOLD,) * len(self.classes_))
 
+    @threshold_.setter
+    def threshold_(self, value: Any) -> None:
+        """One for all labels or one for each, from 0 to 1; kept with the run as a decision, which is put to use."""
+        labels = self._open_run().predictor.classes
+        try:
+            thresholds = np.broadcast_to(np.asarray(value, np.float64), len(labels))
+        except (TypeError, ValueError) as err:
+            raise UsageError(f"threshold_ must be one number or {len(labels)}. Got {value!r}.") from err
+        self._use_thresholds(dict(zip(labels, thresholds.tolist(), strict=True)))
+
     def predict(self, X: Any) -> Int64[np.ndarray, "n K"]:
         """1 for each predicted label, by the run's thresholds."""
         return self._predict_images(X, MultilabelPredictions).indicators.astype(np.int64)
@@ -630,10 +651,21 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
     def threshold_(self) -> float | None:
         """The probability of `positive_` from which it is answered, by the decision in use; None: the likeliest class.
 
-        See `run_.decide`.
+        Assigned, it is kept with the run as a decision, which is put to use, of the second class where `positive_` is
+        None. See `run_.decide`.
         """
         decisions = self._open_run().predictor.decisions
         return decisions.thresholds[0] if decisions.positive and decisions.thresholds else None
+
+    @threshold_.setter
+    def threshold_(self, value: Any) -> None:
+        predictor = self._open_run().predictor
+        if len(predictor.classes) != 2:
+            raise UsageError(
+                f"threshold_ is for two classes, and there are {len(predictor.classes)}, of which the likeliest is "
+                "answered. To set one class apart use run_.decide(positive=...)."
+            )
+        self._use_thresholds({predictor.decisions.positive or predictor.classes[1]: value})
 
     @property
     def positive_(self) -> Any:
