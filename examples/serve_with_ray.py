@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+import urllib.error
+import urllib.request
 
 from ray import serve
 from starlette.requests import Request
@@ -47,6 +49,19 @@ def rows_of(predictor: Predictor, pictures: list[bytes]) -> list[dict[str, objec
     return [replies[str(place)] for place in range(len(pictures))]
 
 
+def wait_for_proxy(port: int, seconds: float = 120.0) -> None:
+    """Return once the proxy answers, which on a busy machine is later than the replicas are there."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/healthz", timeout=seconds):
+                return
+        except urllib.error.URLError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
 def main() -> None:
     """Serve until somebody stops it."""
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -57,6 +72,7 @@ def main() -> None:
     serve.start(http_options={"host": "127.0.0.1", "port": given.port})
     deployment = serve.deployment(max_ongoing_requests=256, health_check_period_s=10)(Answers)
     serve.run(deployment.options(num_replicas=given.replicas).bind(given.model))
+    wait_for_proxy(given.port)
     print(f"ready on http://127.0.0.1:{given.port}", flush=True)
     while True:
         time.sleep(3600)
