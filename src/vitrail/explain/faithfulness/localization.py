@@ -217,7 +217,8 @@ def measure_class_sensitivity(
 # Source: Adebayo et al. 2018, "Sanity checks for saliency maps", section 5, for edges; the centre prior as in Judd,
 # Durand and Torralba 2012.
 
-BASELINES = ("random", "centre", "edges")
+EDGES = "edges"
+BASELINES = ("random", "centre", EDGES)
 
 
 def baseline_methods(seed: int = 0) -> dict[str, MapFunction]:

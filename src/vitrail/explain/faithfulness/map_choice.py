@@ -2,7 +2,7 @@
 
 Which method is right depends on the model: relevance points at the evidence of one and beside that of another of nearly
 the same shape. So a training measures a few methods on validation images, and the default is one whose order of patches
-is more faithful than edges, centre prior and noise; without such a method no map is shown.
+is more faithful than centre prior and noise, and not less than edges; without such a method no map is shown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .curves import (
     removal_fill,
     removal_modes_for,
 )
-from .localization import BASELINES, baseline_methods, row_correlation
+from .localization import BASELINES, EDGES, baseline_methods, row_correlation
 
 MAP_CHOICE_KEY = "map_choice"
 """Its key in the notes of a bundle."""
@@ -68,7 +68,9 @@ class MapChoice:
     """Why there was no check."""
     gaps: tuple[MethodGap, ...] = ()
     passed: tuple[str, ...] = ()
-    """Methods that are truer than every baseline."""
+    """Methods that are truer than centre and noise, and that edges are not truer than."""
+    like_edges: tuple[str, ...] = ()
+    """Those of them that are not truer than edges."""
     class_correlation: float | None = None
     """Mean correlation of the maps of the two most probable outputs, by the chosen or the first method."""
 
@@ -88,6 +90,11 @@ class MapChoice:
                 f"{self.class_correlation:.2f}): they show where the model looks, not what speaks for one class rather "
                 "than another."
             )
+        if name in self.like_edges:
+            return (
+                f"{name} orders patches better than centre and noise do, and edges in the pictures do it as well: it "
+                f"may show edges ({figures}).{alike}"
+            )
         if name in self.passed:
             return f"{name} orders patches better than edges, centre and noise do ({figures}).{alike}"
         if not self.method:
@@ -106,7 +113,8 @@ def choose_map_method(
 ) -> MapChoice:
     """Measure CANDIDATES and the baselines, and choose the most faithful one of those that pass.
 
-    A method passes if `decide_verdict` calls it truer than each baseline, with dropped patches and with painted ones.
+    A method passes if `decide_verdict` calls it truer than centre and noise, with dropped patches and with painted
+    ones, and edges not truer than it. Where the evidence is the only thing in an image, edges are as good as any map.
 
     Args:
         images: normalised, on the model's device; at most MAX_CHECK_IMAGES are used.
@@ -149,7 +157,16 @@ def choose_map_method(
         return MapChoice(method=default, pictures=0, reason=f"{seconds:.0f} s are too short for it on this machine")
     gaps = {name: {way: np.concatenate(rows) for way, rows in by_way.items()} for name, by_way in parts.items()}
     own = None if groups is None else groups[:measured]
-    passed = tuple(name for name in CANDIDATES if name in gaps and _beats_baselines(name, gaps, seed, own))
+    verdicts = {
+        (name, baseline): decide_verdict(paired_differences(gaps[name], gaps[baseline], seed, own))
+        for name in CANDIDATES if name in gaps
+        for baseline in BASELINES
+    }  # fmt: skip
+    passed = tuple(
+        name for name in CANDIDATES if name in gaps
+        and all(verdicts[name, baseline] == "truer" for baseline in BASELINES if baseline != EDGES)
+        and verdicts[name, EDGES] != "less true"
+    )  # fmt: skip
     means = {name: float(np.mean([rows.mean() for rows in by_way.values()])) for name, by_way in gaps.items()}
     best = max(passed, key=lambda name: means[name], default="")
     correlation, shown = None, methods.get(best or default)
@@ -162,6 +179,7 @@ def choose_map_method(
         pictures=measured,
         gaps=tuple(MethodGap(name=name, gap=gap) for name, gap in means.items()),
         passed=passed,
+        like_edges=tuple(name for name in passed if verdicts[name, EDGES] != "truer"),
         class_correlation=correlation,
     )
 
@@ -230,10 +248,3 @@ def map_function(name: str) -> MapFunction:
         return method.run(model, images, classes.tolist() if method.class_specific else None, MethodOptions()).values
 
     return maps
-
-
-def _beats_baselines(
-    name: str, gaps: Mapping[str, Mapping[RemovalMode, Float64[np.ndarray, " n"]]], seed: int, groups: np.ndarray | None
-) -> bool:
-    differences = (paired_differences(gaps[name], gaps[baseline], seed, groups) for baseline in BASELINES)
-    return all(decide_verdict(each) == "truer" for each in differences)

@@ -40,7 +40,7 @@ def test_the_method_that_orders_patches_rightly_is_chosen(monkeypatch):
     assert set(gaps) == {"relevance", "integrated", "random", "centre", "edges"}
     assert gaps["relevance"] > 4 * max(abs(gaps[name]) for name in ("random", "integrated"))
     second = chosen(monkeypatch, noise, brightness)
-    assert (second.method, second.passed) == ("integrated", ("integrated",))
+    assert (second.method, second.passed, second.like_edges) == ("integrated", ("integrated",), ())
     assert second.describe().startswith("integrated orders patches better than edges, centre and noise do (")
     assert second.describe("relevance").startswith("relevance did not pass the check")
 
@@ -49,6 +49,15 @@ def test_no_map_is_shown_where_no_method_beats_edges_centre_and_noise(monkeypatc
     found = chosen(monkeypatch, noise, lambda model, images, classes: -brightness(model, images, classes))
     assert found.method == "" and found.passed == () and found.pictures == 32
     assert found.describe().startswith("No map of this model passed the check against edges, centre and noise (")
+
+
+def test_a_map_that_edges_equal_is_shown_and_one_that_edges_beat_is_not(monkeypatch):
+    baselines = map_choice.baseline_methods(0) | {"edges": brightness}
+    monkeypatch.setattr(map_choice, "baseline_methods", lambda seed: baselines)
+    found = chosen(monkeypatch, lambda *given: brightness(*given) + 6 * noise(*given), brightness)
+    assert (found.method, found.passed, found.like_edges) == ("integrated", ("integrated",), ("integrated",))
+    said = "integrated orders patches better than centre and noise do, and edges in the pictures do it as well"
+    assert found.describe().startswith(said)
 
 
 def test_a_map_that_is_not_finite_cannot_pass(monkeypatch):
