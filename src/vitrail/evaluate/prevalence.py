@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 
 from ..data.source import Task
 from ..errors import DataError, UsageError
-from ..stats.intervals import Interval, bootstrap_intervals
+from ..stats.intervals import Interval
 from .predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelPredictions
 
 MAX_ROUNDS, TOLERANCE = 300, 1e-6
 """Rounds of expectation and maximisation, and the largest change of a share after which they end."""
 BOOTSTRAP_SAMPLES = 200
-DOUBT_LEVEL = 0.05
-"""Share of calibrated models that are doubted."""
+ROOM = 1e-7
+"""Smallest probability whose logarithm is taken."""
 
 
 def shift_probabilities(
@@ -105,87 +104,126 @@ class PrevalenceEstimate(NamedTuple):
     name: str
     value: float
     interval: Interval
-    """95 %, a bootstrap over the images; the calibration and the validation images' own shares count as exact."""
+    """95 %, a bootstrap over these images and over the validation images that calibrate them."""
     validation: float
     """Its prevalence among the validation images."""
 
 
-def estimate_prevalences(
-    table: ClassificationPredictions | MultilabelPredictions, measured: tuple[float, ...], seed: int = 0
-) -> tuple[PrevalenceEstimate, ...]:
-    """Estimate the prevalences at a new place from the calibrated probabilities of its images; targets are ignored.
+TableT = TypeVar("TableT", ClassificationPredictions, MultilabelPredictions)
 
-    Each is an estimate under prior shift: if images of one class look different there, it is wrong by more than its
-    interval says.
+
+def estimate_prevalences(table: TableT, validation: TableT, seed: int = 0) -> tuple[PrevalenceEstimate, ...]:
+    """Estimate the prevalences at a new place from the probabilities of its images; targets are ignored.
+
+    A temperature alone leaves probabilities whose mean differs from the prevalence, and an estimate is wrong by several
+    times that. So they are calibrated anew, with an offset for each class, on the validation images. Each is an
+    estimate under prior shift: if images of one class look different there, it is wrong by more than its interval says.
 
     Args:
         table: predictions of the new images at the prevalence of the validation images.
-        measured: those prevalences.
+        validation: with targets.
 
     Raises:
-        DataError: no images, or a class or label that all or none of the validation images have.
+        DataError: no images, or a class or label that all, none or an unknown share of the validation images have.
 
-    Source: Saerens, Latinne and Decaestecker 2002, section 2.2: expectation-maximisation of the likelihood.
+    Source: Saerens, Latinne and Decaestecker 2002, section 2.2: expectation-maximisation of the likelihood; Alexandari,
+    Kundaje and Shrikumar 2020, "Maximum likelihood with bias-corrected calibration is hard-to-beat at label shift
+    adaptation", for the calibration.
     """
     if not len(table):
         raise DataError("An estimate of a prevalence needs pictures. The table has no rows.")
+    measured = measure_prevalences(validation)
     if not all(0 < share < 1 for share in measured):
         name = table.classes[int(np.argmin([share * (1 - share) for share in measured]))]
         raise DataError(f"The validation pictures have {name} all or never, so its prevalence cannot be estimated.")
-    wide, prior = table.probabilities.astype(np.float64), np.array(measured)
-    if isinstance(table, ClassificationPredictions):
-        pairs = _estimate_shares(wide / wide.sum(1, keepdims=True), prior, seed)
+    there, here = (np.log(np.clip(one.probabilities.astype(np.float64), ROOM, None)) for one in (table, validation))
+    assert validation.targets is not None
+    if isinstance(validation, ClassificationPredictions):
+        known = validation.targets >= 0
+        pairs = _estimate_shares(there, here[known], validation.targets[known], seed)
     else:
-        pairs = [
-            _estimate_shares(np.stack([column, 1 - column], 1), np.array([share, 1 - share]), seed)[0]
-            for column, share in zip(wide.T, prior, strict=True)
-        ]
+        pairs = []
+        for k, known in enumerate(validation.known_mask.T):
+            columns = [_log_with_opposite(one.probabilities[:, k]) for one in (table, validation)]
+            without = (validation.targets[known, k] < LABEL_THRESHOLD).astype(np.int64)
+            pairs.append(_estimate_shares(columns[0], columns[1][known], without, seed)[0])
     return tuple(
         PrevalenceEstimate(name, value, interval, share)
         for name, (value, interval), share in zip(table.classes, pairs, measured, strict=True)
     )
 
 
-def doubt_estimates(
-    validation: ClassificationPredictions | MultilabelPredictions, measured: tuple[float, ...]
-) -> tuple[PrevalenceEstimate, ...]:
-    """Estimates from the validation images themselves that differ from their own share by more than chance explains.
-
-    An estimate equals the share exactly where the mean probability does. Under calibrated probabilities p the
-    difference of those two has the variance sum p (1 - p) / n^2, and of all labels together one in twenty tables is
-    doubted by chance (Bonferroni).
-
-    Args:
-        validation: with targets, at least one of each class or label.
-        measured: their prevalences.
-    """
-    probabilities, targets = validation.probabilities.astype(np.float64), validation.targets
-    assert targets is not None
-    if isinstance(validation, ClassificationPredictions):
-        known = np.repeat(targets[:, None] >= 0, probabilities.shape[1], 1)
-    else:
-        known = validation.known_mask
-    counts = known.sum(0)
-    gaps = np.where(known, probabilities, 0).sum(0) / counts - np.array(measured)
-    spreads = np.sqrt(np.where(known, probabilities * (1 - probabilities), 0).sum(0)) / counts
-    independent = len(measured) - (isinstance(validation, ClassificationPredictions) and len(measured) == 2)
-    bound = NormalDist().inv_cdf(1 - DOUBT_LEVEL / (2 * independent))
-    doubted = np.abs(gaps) > bound * spreads
-    if not doubted.any():
-        return ()
-    estimates = estimate_prevalences(validation, measured)
-    return tuple(one for one, is_doubted in zip(estimates, doubted.tolist(), strict=True) if is_doubted)
+def _log_with_opposite(probabilities: Float[np.ndarray, " n"]) -> Float64[np.ndarray, "n 2"]:
+    wide = probabilities.astype(np.float64)
+    return np.log(np.clip(np.stack([wide, 1 - wide], 1), ROOM, None))
 
 
 def _estimate_shares(
-    probabilities: Float64[np.ndarray, "n K"], prior: Float64[np.ndarray, " K"], seed: int
+    there: Float64[np.ndarray, "n K"], here: Float64[np.ndarray, "m K"], targets: Int64[np.ndarray, " m"], seed: int
 ) -> list[tuple[float, Interval]]:
-    likelihoods = probabilities / prior  # of each class, up to a factor of each image
-    shares = _maximize_likelihood(likelihoods, prior)
-    intervals = bootstrap_intervals(
-        likelihoods, lambda rows: _maximize_likelihood(rows, shares), seed, n=BOOTSTRAP_SAMPLES
-    )
-    return [(float(share), interval or Interval(0.0, 1.0)) for share, interval in zip(shares, intervals, strict=True)]
+    """The share of each class and its interval.
+
+    Args:
+        there, here: logarithms of the probabilities of the new and of the validation images.
+    """
+    generator, shares_here = np.random.default_rng(seed), np.bincount(targets, minlength=here.shape[1]) / len(targets)
+    weights = _fit_recalibration(here, targets)
+    shares = _maximize_likelihood(_recalibrate(there, weights) / shares_here, shares_here)
+    by_class = [np.flatnonzero(targets == k) for k in range(here.shape[1])]
+    samples = []
+    for _ in range(BOOTSTRAP_SAMPLES):
+        rows = np.concatenate([generator.choice(each, len(each)) for each in by_class])
+        drawn = weights - np.linalg.solve(*_newton_parts(here[rows], targets[rows], weights))
+        images = generator.integers(0, len(there), len(there))
+        samples.append(_maximize_likelihood(_recalibrate(there[images], drawn) / shares_here, shares))
+    bounds = np.quantile(samples, (0.025, 0.975), axis=0)
+    return [(float(share), Interval(*ends.tolist())) for share, ends in zip(shares, bounds.T, strict=True)]
+
+
+# -- Bias-corrected temperature scaling: softmax of weights[0] * log p, with weights[k] added for each class k but the
+# first; a normal prior of unit variance around p itself keeps the weights of separable classes finite
+
+
+def _recalibrate(logs: Float64[np.ndarray, "n K"], weights: Float64[np.ndarray, " K"]) -> Float64[np.ndarray, "n K"]:
+    return np.exp(_recalibrate_logs(logs, weights))
+
+
+def _recalibrate_logs(
+    logs: Float64[np.ndarray, "n K"], weights: Float64[np.ndarray, " K"]
+) -> Float64[np.ndarray, "n K"]:
+    from scipy.special import log_softmax
+
+    return np.asarray(log_softmax(weights[0] * logs + np.r_[0.0, weights[1:]], axis=1))
+
+
+def _newton_parts(
+    logs: Float64[np.ndarray, "m K"], targets: Int64[np.ndarray, " m"], weights: Float64[np.ndarray, " K"]
+) -> tuple[Float64[np.ndarray, "K K"], Float64[np.ndarray, " K"]]:
+    """Hessian and gradient of the penalised log loss, summed over the images."""
+    p = _recalibrate(logs, weights)
+    means = (p * logs).sum(1)
+    over = p.copy()
+    over[np.arange(len(targets)), targets] -= 1
+    gradient = np.r_[(over * logs).sum(), over[:, 1:].sum(0)] + weights - np.eye(len(weights))[0]
+    hessian = np.empty((len(weights), len(weights)))
+    hessian[0, 0] = (p * np.square(logs - means[:, None])).sum()
+    hessian[0, 1:] = hessian[1:, 0] = (p * (logs - means[:, None]))[:, 1:].sum(0)
+    hessian[1:, 1:] = np.diag(p[:, 1:].sum(0)) - p[:, 1:].T @ p[:, 1:]
+    return hessian + np.eye(len(weights)), gradient
+
+
+def _fit_recalibration(logs: Float64[np.ndarray, "m K"], targets: Int64[np.ndarray, " m"]) -> Float64[np.ndarray, " K"]:
+    from scipy.optimize import minimize
+
+    def loss(weights: np.ndarray) -> float:
+        away = weights - np.eye(len(weights))[0]
+        return float(0.5 * away @ away - _recalibrate_logs(logs, weights)[np.arange(len(targets)), targets].sum())
+
+    found = minimize(
+        loss, np.eye(logs.shape[1])[0], method="trust-exact", jac=lambda at: _newton_parts(logs, targets, at)[1],
+        hess=lambda at: _newton_parts(logs, targets, at)[0],
+    )  # fmt: skip
+    return np.asarray(found.x)
 
 
 def _maximize_likelihood(

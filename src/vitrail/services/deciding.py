@@ -31,7 +31,6 @@ from ..evaluate.predictions import (
 from ..evaluate.prevalence import (
     PrevalenceEstimate,
     complete_prevalences,
-    doubt_estimates,
     estimate_prevalences,
     measure_prevalences,
     prevalence_ratios,
@@ -223,8 +222,7 @@ def decide(
     result = compare_decisions(stored, request)
     result = replace(result, notes=(*left_out, *result.notes))
     if estimate is not None:
-        estimates, doubts = _estimate_elsewhere(stored, estimate)
-        result = replace(result, estimates=estimates, notes=(*result.notes, *doubts))
+        result = replace(result, estimates=_estimate_elsewhere(stored, estimate))
     if keep:
         kept = keep_decision(stored, request, result, keep, by)
         in_use = TRAINED
@@ -600,8 +598,8 @@ def _describe_limits(stored: StoredRun, new: Decisions) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[tuple[PrevalenceEstimate, ...], list[str]]:
-    """Estimate the prevalences behind a predictions file of this run; and doubts of the estimate."""
+def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[PrevalenceEstimate, ...]:
+    """Estimate the prevalences behind a predictions file of this run."""
     if stored.task == "regression":
         raise UsageError("--estimate is for classes and labels. Numbers have no prevalence.")
     table = read_predictions_csv(path, stored.task)
@@ -619,14 +617,7 @@ def _estimate_elsewhere(stored: StoredRun, path: Path) -> tuple[tuple[Prevalence
             f"The decision {table.decision}, which has answered {path}, has moved the probabilities to a stated "
             "prevalence already. Put the training's to use (--use training), predict again, then estimate."
         )
-    measured = measure_prevalences(stored.validation)
-    doubts = [
-        f"The estimate is not to be trusted for {one.name}: of the validation pictures themselves it says "
-        f"{one.value:.1%}, and {one.validation:.1%} have it, which is farther apart than chance explains. The "
-        "probabilities are not calibrated well enough."
-        for one in doubt_estimates(stored.validation, measured)
-    ]
-    return estimate_prevalences(table, measured), doubts
+    return estimate_prevalences(table, stored.validation)
 
 
 def _estimate_to_json(one: PrevalenceEstimate) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from vitrail.evaluate.conformal import conformal_quantile
 from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions
 from vitrail.evaluate.prevalence import (
     complete_prevalences,
-    doubt_estimates,
     estimate_prevalences,
     measure_prevalences,
     prevalence_ratios,
@@ -90,34 +89,72 @@ def test_prevalences_are_measured_on_known_targets():
     )  # fmt: skip
     assert measure_prevalences(labels) == (0.5, 1.0)
     with pytest.raises(DataError, match="have b all or never"):
-        estimate_prevalences(labels, (0.5, 1.0))
+        estimate_prevalences(labels, labels)
+
+
+def calibrating(shares, n, seed):
+    """Validation images at these shares, whose probabilities are exact."""
+    targets, densities = draw(shares, n, seed)
+    return table(posterior(densities, shares), targets)
+
+
+def bend(one):
+    """The same images by a model whose log-odds of the second of two classes are half too large, and then by 1."""
+    odds = 1.5 * np.log(one.probabilities[:, 1].astype(np.float64) / one.probabilities[:, 0]) + 1
+    chances = 1 / (1 + np.exp(-odds))
+    return table(np.stack([1 - chances, chances], 1).astype(np.float32), one.targets)
 
 
 @pytest.mark.parametrize("shares", [(0.95, 0.05), (0.5, 0.5), (0.1, 0.2, 0.7)])
 def test_an_unknown_prevalence_is_found_from_probabilities_alone(shares):
     old = (0.7, 0.3) if len(shares) == 2 else (0.4, 0.3, 0.3)
     _, densities = draw(shares, 4000, 3)
-    found = estimate_prevalences(table(posterior(densities, old)), old)
+    there, here = table(posterior(densities, old)), calibrating(old, 3000, 4)
+    found = estimate_prevalences(there, here)
     for one, share in zip(found, shares, strict=True):
-        assert abs(one.value - share) < 0.03 and one.interval.low < share < one.interval.high
+        assert abs(one.value - share) < 0.04 and one.interval.low < share < one.interval.high
     assert sum(one.value for one in found) == pytest.approx(1)
     if len(shares) == 2:  # a label is one of two classes
-        ids = tuple(map(str, range(4000)))
-        labels = MultilabelPredictions(
-            paths=ids, ids=ids, split="", classes=("b",), targets=None, probabilities=posterior(densities, old)[:, 1:]
-        )
-        assert estimate_prevalences(labels, (0.3,))[0].value == pytest.approx(found[1].value, abs=1e-4)
+        targets = [None, here.targets[:, None].astype(np.float32)]
+        there_too, here_too = (
+            MultilabelPredictions(
+                paths=one.paths, ids=one.ids, split="", classes=("b",), targets=known,
+                probabilities=one.probabilities[:, 1:],
+            )
+            for one, known in zip((there, here), targets, strict=True)
+        )  # fmt: skip
+        assert estimate_prevalences(there_too, here_too)[0].value == pytest.approx(found[1].value, abs=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_an_estimate_does_not_depend_on_how_the_model_is_calibrated(share):
+    _, densities = draw((1 - share, share), 3000, 5)
+    there, here = table(posterior(densities, (0.7, 0.3))), calibrating((0.7, 0.3), 3000, 6)
+    exact, bent = (estimate_prevalences(*pair)[1] for pair in ((there, here), (bend(there), bend(here))))
+    assert bent.value == pytest.approx(exact.value, abs=0.002)
+    assert bent.interval == pytest.approx(exact.interval, abs=0.004)
+
+
+def test_classes_that_probabilities_separate_are_counted():
+    sure = np.eye(2, dtype=np.float32)
+    found = estimate_prevalences(
+        table(sure[np.arange(100) % 10 // 9]), table(sure[np.arange(60) % 2], np.arange(60) % 2)
+    )
+    assert found[1].value == pytest.approx(0.1, abs=0.001)
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("share", [0.05, 0.5])
-def test_intervals_of_the_estimate_contain_the_prevalence(share):
+@pytest.mark.parametrize(("share", "model"), [(0.5, calibrating), (0.05, bend)])
+def test_intervals_of_the_estimate_contain_the_prevalence(share, model):
     held = 0
-    for seed in range(150):
+    for seed in range(80):
         _, densities = draw((1 - share, share), 600, 100 + seed)
-        one = estimate_prevalences(table(posterior(densities, (0.7, 0.3))), (0.7, 0.3), seed)[1]
+        there, here = table(posterior(densities, (0.7, 0.3))), calibrating((0.7, 0.3), 600, 1000 + seed)
+        if model is bend:
+            there, here = bend(there), bend(here)
+        one = estimate_prevalences(there, here, seed)[1]
         held += one.interval.low <= share <= one.interval.high
-    assert 0.88 <= held / 150 <= 0.99  # 95 %, with the room of 150 draws: PREVALENCE
+    assert held >= 70  # 76 expected of 80
 
 
 def test_weighted_sets_hold_the_truth_at_the_stated_prevalence():
@@ -132,19 +169,3 @@ def test_weighted_sets_hold_the_truth_at_the_stated_prevalence():
     assert 0.895 < np.mean(held) < 0.92
     plain = generator.normal(size=50)
     assert conformal_quantile(plain, 0.1, np.ones(50)) == conformal_quantile(plain, 0.1)
-
-
-@pytest.mark.parametrize("gap", [0.5, 1.5, 3.0])
-def test_of_calibrated_models_one_in_twenty_is_doubted_and_of_others_nearly_all(gap):
-    doubted, share, n = {1.0: 0, 1.6: 0}, 0.3, 1000
-    for seed in range(200):
-        generator = np.random.default_rng(seed)
-        targets = (generator.random(n) < share).astype(np.int64)
-        logits = gap * (generator.normal(size=n) + gap * targets) - gap**2 / 2 + np.log(share / (1 - share))
-        for shift in doubted:
-            chances = 1 / (1 + np.exp(-(logits + np.log(shift))))
-            one = table(np.stack([1 - chances, chances], 1).astype(np.float32), targets)
-            if shift == 1.0 or seed < 10:
-                doubted[shift] += bool(doubt_estimates(one, measure_prevalences(one)))
-    assert 2 <= doubted[1.0] <= 20  # 10 expected of 200
-    assert doubted[1.6] >= 8 or gap == 3.0  # of 10; where classes lie far apart the odds hardly matter

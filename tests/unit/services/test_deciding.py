@@ -365,12 +365,6 @@ def test_a_prevalence_elsewhere_is_estimated_and_changes_nothing(tmp_path):
     defect = result.estimates[1]
     assert defect.name == "defect" and defect.interval.low < 0.05 < defect.interval.high < 0.12
     assert result.new is None and decide(run, DecisionRequest()).old == stored.trained
-    table = stored.validation  # probabilities that are too high by far
-    pushed = table.probabilities[:, 1:] ** 0.3
-    wrong = replace(table, probabilities=np.concatenate([1 - pushed, pushed], 1))
-    wrong.write_csv(run / "predictions" / "val.csv")
-    assert "not to be trusted for defect" in decide(run, DecisionRequest(), estimate=tmp_path / "there.csv").notes[-1]
-    table.write_csv(run / "predictions" / "val.csv")
     decide(run, DecisionRequest(prevalence={"defect": 0.05}), keep="rare", use="rare")
     assert decide(run, DecisionRequest(), estimate=tmp_path / "there.csv").estimates == result.estimates
 
