@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ..errors import escape_unprintable
@@ -69,21 +70,34 @@ def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], i
         _write_progress("", terminal)
 
 
+class ImportAnnouncer(MetaPathFinder):
+    """Prints a line on standard error before a module is imported for the first time; it finds nothing itself."""
+
+    def __init__(self, module: str, text: str):
+        self.module, self.text = module, text
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Print the line if it is this module that is searched."""
+        if fullname == self.module and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _write_stderr(f"{self.text}\n")
+
+
 @contextmanager
 def announce_slow_import(module: str, text: str) -> Iterator[None]:
-    """Print a line on standard error if a module that this block imports is not there after two seconds.
+    """Print a line on standard error before this block imports a module that takes seconds.
 
-    Of several processes only the first prints. Its number is read here, because the code for groups imports torch.
+    A timer would be too late: loading a large library holds Python's lock. Of several processes only the first prints.
+    Its number is read here, because the code for groups imports torch.
     """
-    is_first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
-
-    def announce() -> None:
-        spec = getattr(sys.modules.get(module), "__spec__", None)
-        if is_first and getattr(spec, "_initializing", False):
-            _write_stderr(f"{text}\n")
-
-    with start_timer(announce):
+    announcer = ImportAnnouncer(module, text)
+    if module not in sys.modules and os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
+        sys.meta_path.insert(0, announcer)
+    try:
         yield
+    finally:
+        with suppress(ValueError):
+            sys.meta_path.remove(announcer)
 
 
 @contextmanager

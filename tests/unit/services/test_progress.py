@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import sys
 import threading
 import time
-import types
 from io import StringIO
 from pathlib import Path
 
@@ -183,17 +183,17 @@ def test_a_measured_number_of_threads_is_in_the_plan():
     assert line.split() == ["threads", "0", "measured:", "..."]
 
 
-def test_libraries_that_take_long_to_import_are_announced(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.02)
-    slow = types.ModuleType("slow_library")
-    slow.__spec__ = types.SimpleNamespace(_initializing=True)
-    for loading, rank, said in ((True, "0", "Loading it\n"), (True, "1", ""), (False, "0", "")):
-        slow.__spec__._initializing = loading
+def test_a_library_that_takes_long_to_import_is_announced_before_it_by_the_first_process(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for rank, said in (("0", "Loading it\nimporting\n"), ("1", "importing\n")):
+        name = f"slow_library_{rank}"
+        (tmp_path / f"{name}.py").write_text("import sys\nprint('importing', file=sys.stderr)\n")
         monkeypatch.setenv("RANK", rank)
-        monkeypatch.setitem(sys.modules, "slow_library", slow)
-        with progress.announce_slow_import("slow_library", "Loading it"):
-            time.sleep(0.2)
+        finders = list(sys.meta_path)
+        with progress.announce_slow_import(name, "Loading it"):
+            importlib.import_module(name)
         assert capsys.readouterr().err == said
-    with progress.announce_slow_import("not_imported", "Loading it"):
-        time.sleep(0.1)
-    assert capsys.readouterr().err == ""
+        assert sys.meta_path == finders
+        with progress.announce_slow_import(name, "Loading it"), progress.announce_slow_import("other", "No"):
+            importlib.import_module(name)
+        assert capsys.readouterr().err == "" and sys.meta_path == finders, "what is there, or not needed, has no line"
