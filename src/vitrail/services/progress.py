@@ -35,6 +35,8 @@ ResultT = TypeVar("ResultT", bound=SkippableResult)
 SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_LINES = 5.0
 """Interval of progress lines if standard error is no terminal."""
+SECONDS_BETWEEN_STAGE_LINES = 20.0
+"""The same of a stage that counts nothing, whose line says how long it has taken."""
 SECONDS_BETWEEN_UPDATES = 0.2
 
 
@@ -101,15 +103,21 @@ def announce_slow_import(module: str, text: str) -> Iterator[None]:
 
 
 @contextmanager
-def start_timer(action: Callable[[], object]) -> Iterator[None]:
-    """Call a function in another thread if this block takes longer than two seconds."""
-    timer = threading.Timer(SECONDS_UNTIL_SHOWN, action)
-    timer.daemon = True
-    timer.start()
+def start_timer(action: Callable[[float | None], object]) -> Iterator[None]:
+    """Call a function in another thread after two seconds of this block, then with the seconds so far every twenty."""
+    is_over, began = threading.Event(), time.monotonic()
+
+    def call_until_over() -> None:
+        if not is_over.wait(SECONDS_UNTIL_SHOWN):
+            action(None)
+        while not is_over.wait(SECONDS_BETWEEN_STAGE_LINES):
+            action(time.monotonic() - began)
+
+    threading.Thread(target=call_until_over, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        is_over.set()
 
 
 def overwrite_progress_line(text: str) -> str:

@@ -175,7 +175,7 @@ class LineDisplay:
         self.close()
         if isinstance(event, StageEvent):
             text = escape_unprintable(event.text)
-            self.stage.enter_context(start_timer(lambda: self._write_line(f"{text} ...")))
+            self.stage.enter_context(start_timer(lambda seconds: self._write_stage(text, seconds)))
             return
         if isinstance(event, StepProgress | TaskProgress):
             is_last = isinstance(event, StepProgress) and event.step >= event.steps
@@ -184,6 +184,9 @@ class LineDisplay:
             self.last_time = time.monotonic()
         if text := format_event(event):
             self._write_line(text)
+
+    def _write_stage(self, text: str, seconds: float | None) -> None:
+        self._write_line(f"{text} ..." if seconds is None else f"{text} ... {format_duration(seconds)} so far")
 
     def _write_line(self, text: str) -> None:
         self.stream.write(f"{text}\n")

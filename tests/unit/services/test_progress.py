@@ -167,6 +167,19 @@ def test_a_stage_has_a_line_when_it_is_not_over_after_two_seconds(monkeypatch):
     assert stream.getvalue() == "Measuring some steps ...\nDone.\n", "what is over before has no line"
 
 
+def test_a_stage_that_takes_long_says_again_and_again_for_how_long(monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.01)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_STAGE_LINES", 0.02)
+    stream = StringIO()
+    with open_display(stream) as view:
+        view.show(StageEvent("Checking 178 pictures"))
+        assert wait_for(stream, "Checking 178 pictures ... 0 s so far\nChecking 178 pictures ... 0 s so far\n")
+        assert stream.getvalue().startswith("Checking 178 pictures ...\n")
+    ended = stream.getvalue()
+    time.sleep(0.1)
+    assert stream.getvalue() == ended
+
+
 def test_a_terminal_shows_the_stage_at_once_and_hides_it_when_the_plan_is_there(monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setenv("TERM", "xterm")
