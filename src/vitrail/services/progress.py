@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -118,6 +118,23 @@ def start_timer(action: Callable[[float | None], object]) -> Iterator[None]:
         yield
     finally:
         is_over.set()
+
+
+def format_stage(text: str, seconds: float | None) -> str:
+    """The line of a stage that goes on; the first one, of None seconds, has no time."""
+    return f"{text} ..." if seconds is None else f"{text} ... {format_duration(seconds)} so far"
+
+
+@contextmanager
+def track_images_and(stage: str) -> Iterator[Callable[[Iterator[ItemT], int], Iterator[ItemT]]]:
+    """`track_images` for work that goes on after the last image, whose stage is then named until it is over."""
+    with ExitStack() as afterwards:
+
+        def track(items: Iterator[ItemT], total: int) -> Iterator[ItemT]:
+            yield from track_images(items, total)
+            afterwards.enter_context(start_timer(lambda seconds: print_notes([format_stage(stage, seconds)])))
+
+        yield track
 
 
 def overwrite_progress_line(text: str) -> str:

@@ -31,7 +31,7 @@ from ..train.events import (
 from ..train.plan import CNN_TEACHER, Plan
 from ..train.planning.throughput import THREADS_MEASURED
 from ..train.signals import FOLDS_FILE, TUNE_FILE, resume_instructions
-from .progress import SECONDS_BETWEEN_LINES, start_timer
+from .progress import SECONDS_BETWEEN_LINES, format_stage, start_timer
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -175,7 +175,7 @@ class LineDisplay:
         self.close()
         if isinstance(event, StageEvent):
             text = escape_unprintable(event.text)
-            self.stage.enter_context(start_timer(lambda seconds: self._write_stage(text, seconds)))
+            self.stage.enter_context(start_timer(lambda seconds: self._write_line(format_stage(text, seconds))))
             return
         if isinstance(event, StepProgress | TaskProgress):
             is_last = isinstance(event, StepProgress) and event.step >= event.steps
@@ -184,9 +184,6 @@ class LineDisplay:
             self.last_time = time.monotonic()
         if text := format_event(event):
             self._write_line(text)
-
-    def _write_stage(self, text: str, seconds: float | None) -> None:
-        self._write_line(f"{text} ..." if seconds is None else f"{text} ... {format_duration(seconds)} so far")
 
     def _write_line(self, text: str) -> None:
         self.stream.write(f"{text}\n")

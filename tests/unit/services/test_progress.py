@@ -180,6 +180,14 @@ def test_a_stage_that_takes_long_says_again_and_again_for_how_long(monkeypatch):
     assert stream.getvalue() == ended
 
 
+def test_what_follows_the_last_picture_of_a_check_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.05)
+    with progress.track_images_and("Comparing the pictures") as track:
+        assert list(track(iter("abc"), 3)) == ["a", "b", "c"]
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "Comparing the pictures ...\n"
+
+
 def test_a_terminal_shows_the_stage_at_once_and_hides_it_when_the_plan_is_there(monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setenv("TERM", "xterm")
