@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.abc import MetaPathFinder
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..errors import escape_unprintable
 from ..formatting import format_duration
@@ -126,11 +126,11 @@ def format_stage(text: str, seconds: float | None) -> str:
 
 
 @contextmanager
-def track_images_and(stage: str) -> Iterator[Callable[[Iterator[ItemT], int], Iterator[ItemT]]]:
+def track_images_and(stage: str) -> Iterator[Callable[[Iterator[Any], int], Iterator[Any]]]:
     """`track_images` for work that goes on after the last image, whose stage is then named until it is over."""
     with ExitStack() as afterwards:
 
-        def track(items: Iterator[ItemT], total: int) -> Iterator[ItemT]:
+        def track(items: Iterator[Any], total: int) -> Iterator[Any]:
             yield from track_images(items, total)
             afterwards.enter_context(start_timer(lambda seconds: print_notes([format_stage(stage, seconds)])))
 

@@ -322,8 +322,8 @@ def _search_missing(
         name = names[row]
         plain = name.replace("\\", "/")
         matches = files.get(_match_key(plain), [])
-        for spell in (str, _fold):  # a file in the very letters of the name first, then one in other capitals
-            matches = [file for file in matches if _is_named(spell(file), spell(plain))] or matches
+        matches = [file for file in matches if _is_named(file, plain)] or matches  # in the letters of the name first
+        matches = [file for file in matches if _is_named(_fold(file), _fold(plain))] or matches
         if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
             matches = [file for file in matches if file.count("/") == plain.count("/")]
         if len(matches) > 1:

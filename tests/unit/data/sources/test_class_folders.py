@@ -218,7 +218,7 @@ def test_classes_below_years_months_and_days_are_found_on_their_level(draw):
 
 def test_a_workbook_is_named_with_what_to_do(draw):
     root = draw("cat/1.png", "dog/1.png", "labels.xlsx")
-    with pytest.raises(DataError, match=r"labels\.xlsx is a workbook, which is not read: save the sheet as CSV .* give"):
+    with pytest.raises(DataError, match=r"labels\.xlsx is a workbook, which is not read: save the sheet as CSV "):
         open_source(root / "labels.xlsx", DataSettings())
     (note,) = opened(root).notes
     assert "1 x .xlsx: workbooks; if the labels stand there, save the sheet as CSV" in note
