@@ -63,6 +63,17 @@ def test_V15_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_
     seen.close()
 
 
+@pytest.mark.parametrize("size", [PHONE, (718, 1000)])
+def test_a_long_name_of_a_model_stays_in_its_column_on_a_phone_and_on_paper(size, browser, runs):
+    seen = opened(browser, page.build_report(runs["classes"]), size)
+    seen.emulate_media(media="print" if size != PHONE else "screen")
+    seen.evaluate(
+        "document.querySelectorAll('dl.facts dd').forEach(each => each.prepend('vit_femto_patch12_96x1024 '))"
+    )
+    assert seen.evaluate("[...document.querySelectorAll('dl.facts dd')].every(e => e.scrollWidth <= e.clientWidth)")
+    seen.close()
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("kind", ["classes", "labels"])
 def test_no_page_is_wider_than_a_phone(kind, browser, runs):

@@ -25,7 +25,7 @@ def test_a_training_ends_with_what_a_person_wants_to_know(vitrail, flowers, tmp_
     assert lines[1:] == [
         f"Run     {run}",
         f"Report  {run / 'report.html'}",
-        f"Next    vitrail predict {run} PICTURE...",
+        f"Next    vitrail train --resume {run} --extend --minutes 10",
         "Few     2 held-out pictures tell little; --folds 5 holds out every picture once.",
     ]
     assert "flowers" in answer.err and "step 3/3  loss " in answer.err

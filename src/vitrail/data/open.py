@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import DataError, UsageError
 from ..files.suggest import suggest_path
-from .decoding.decoded_image import IMAGE_EXTENSIONS
+from .decoding.decoded_image import CSV_HINT, IMAGE_EXTENSIONS, WORKBOOK_EXTENSIONS
 from .labels.defects import split_good_from_defects
 from .settings import DataSettings, SourceKind, check_supported_settings
 from .source import MANIFEST_EXTENSIONS, SPLIT_NAMES, Source
@@ -178,6 +178,8 @@ def find_file_reader(path: Path) -> Reader:
             f"{path} is one picture. A source is a folder with one folder per class, or a table of pictures; to "
             f"ask a trained model about one: vitrail predict RUN {shlex.quote(str(path))}"
         )
+    if ending in WORKBOOK_EXTENSIONS:
+        raise DataError(f"{path} is a workbook, which is not read: {CSV_HINT}.")
     raise DataError(
         f"{path} is a file of no kind that holds a data set. Expected a manifest ({', '.join(MANIFEST_EXTENSIONS)}), "
         f"arrays ({', '.join(ARRAY_EXTENSIONS)}), a tar shard ({SHARD_EXTENSION}), a folder, or one of "

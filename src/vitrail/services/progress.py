@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Protocol, TypeVar, runtime_checkable
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.abc import MetaPathFinder
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..errors import escape_unprintable
 from ..formatting import format_duration
@@ -34,6 +35,8 @@ ResultT = TypeVar("ResultT", bound=SkippableResult)
 SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_LINES = 5.0
 """Interval of progress lines if standard error is no terminal."""
+SECONDS_BETWEEN_STAGE_LINES = 20.0
+"""The same of a stage that counts nothing, whose line says how long it has taken."""
 SECONDS_BETWEEN_UPDATES = 0.2
 
 
@@ -69,33 +72,69 @@ def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], i
         _write_progress("", terminal)
 
 
+class ImportAnnouncer(MetaPathFinder):
+    """Prints a line on standard error before a module is imported for the first time; it finds nothing itself."""
+
+    def __init__(self, module: str, text: str):
+        self.module, self.text = module, text
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Print the line if it is this module that is searched."""
+        if fullname == self.module and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _write_stderr(f"{self.text}\n")
+
+
 @contextmanager
 def announce_slow_import(module: str, text: str) -> Iterator[None]:
-    """Print a line on standard error if a module that this block imports is not there after two seconds.
+    """Print a line on standard error before this block imports a module that takes seconds.
 
-    Of several processes only the first prints. Its number is read here, because the code for groups imports torch.
+    A timer would be too late: loading a large library holds Python's lock. Of several processes only the first prints.
+    Its number is read here, because the code for groups imports torch.
     """
-    is_first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
-
-    def announce() -> None:
-        spec = getattr(sys.modules.get(module), "__spec__", None)
-        if is_first and getattr(spec, "_initializing", False):
-            _write_stderr(f"{text}\n")
-
-    with start_timer(announce):
-        yield
-
-
-@contextmanager
-def start_timer(action: Callable[[], object]) -> Iterator[None]:
-    """Call a function in another thread if this block takes longer than two seconds."""
-    timer = threading.Timer(SECONDS_UNTIL_SHOWN, action)
-    timer.daemon = True
-    timer.start()
+    announcer = ImportAnnouncer(module, text)
+    if module not in sys.modules and os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
+        sys.meta_path.insert(0, announcer)
     try:
         yield
     finally:
-        timer.cancel()
+        with suppress(ValueError):
+            sys.meta_path.remove(announcer)
+
+
+@contextmanager
+def start_timer(action: Callable[[float | None], object]) -> Iterator[None]:
+    """Call a function in another thread after two seconds of this block, then with the seconds so far every twenty."""
+    is_over, began = threading.Event(), time.monotonic()
+
+    def call_until_over() -> None:
+        if not is_over.wait(SECONDS_UNTIL_SHOWN):
+            action(None)
+        while not is_over.wait(SECONDS_BETWEEN_STAGE_LINES):
+            action(time.monotonic() - began)
+
+    threading.Thread(target=call_until_over, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def format_stage(text: str, seconds: float | None) -> str:
+    """The line of a stage that goes on; the first one, of None seconds, has no time."""
+    return f"{text} ..." if seconds is None else f"{text} ... {format_duration(seconds)} so far"
+
+
+@contextmanager
+def track_images_and(stage: str) -> Iterator[Callable[[Iterator[Any], int], Iterator[Any]]]:
+    """`track_images` for work that goes on after the last image, whose stage is then named until it is over."""
+    with ExitStack() as afterwards:
+
+        def track(items: Iterator[Any], total: int) -> Iterator[Any]:
+            yield from track_images(items, total)
+            afterwards.enter_context(start_timer(lambda seconds: print_notes([format_stage(stage, seconds)])))
+
+        yield track
 
 
 def overwrite_progress_line(text: str) -> str:

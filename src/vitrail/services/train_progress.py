@@ -31,7 +31,7 @@ from ..train.events import (
 from ..train.plan import CNN_TEACHER, Plan
 from ..train.planning.throughput import THREADS_MEASURED
 from ..train.signals import FOLDS_FILE, TUNE_FILE, resume_instructions
-from .progress import SECONDS_BETWEEN_LINES, start_timer
+from .progress import SECONDS_BETWEEN_LINES, format_stage, start_timer
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -175,7 +175,7 @@ class LineDisplay:
         self.close()
         if isinstance(event, StageEvent):
             text = escape_unprintable(event.text)
-            self.stage.enter_context(start_timer(lambda: self._write_line(f"{text} ...")))
+            self.stage.enter_context(start_timer(lambda seconds: self._write_line(format_stage(text, seconds))))
             return
         if isinstance(event, StepProgress | TaskProgress):
             is_last = isinstance(event, StepProgress) and event.step >= event.steps

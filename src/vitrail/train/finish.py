@@ -78,10 +78,12 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     views = plan.recipe.views.num_views
     mean = f", by the mean of {views} views of each; evaluations during the training used one" if views > 1 else ""
     yield Note(f"Evaluating on the held-out pictures{mean}.")
+    yield StageEvent("Predicting the held-out pictures")
     try:
         outputs = {name: compute_outputs(train_state, plan, dataset, dataset.splits[name]) for name in ("val", "test")}
         stored = _read_decisions(run, train_state, dataset)
         if stored is None:
+            yield StageEvent("Fitting decisions, comparing number formats and choosing the map")
             fitted = fit_decisions(train_state, plan, dataset, outputs["val"], run.calibration_file)
             compared = None
             try:
@@ -90,6 +92,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
                 yield Note(f"The fast number format was not compared with float32: {error}")
             choice = choose_map(train_state, plan, dataset, outputs["val"], totals.seconds)
             stored = (*fitted, compared, choice)
+        yield StageEvent("Computing metrics and their intervals")
         decided, feature_stats, compared, choice = stored
         predictions = {
             split: build_predictions(dataset, split, each, decided, feature_stats)

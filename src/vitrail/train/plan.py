@@ -307,6 +307,10 @@ class Recipe:
         ends = [*sorted(turns - {0.0}), 1.0]
         return [ProgressiveStage(begin, end - begin) for begin, end in zip([0.0, *ends], ends, strict=False)]
 
+    def stage_tokens(self, grid: Grid) -> list[int]:
+        """Patch tokens of an image in each of the `progressive_stages`."""
+        return [self.tokens_at(self.step_at(stage.begin), grid) for stage in self.progressive_stages()]
+
     def epochs(self, count: int) -> float:
         """Epochs over `count` images in all steps; repeated augmentation counts once."""
         return self.steps * min(self.batch_size // self.repeated_augmentation, count) / count

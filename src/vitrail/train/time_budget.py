@@ -48,6 +48,18 @@ class TrainingClock:
         return self._before + time.perf_counter() - self._start if self.is_running else 0.0
 
 
+def limit_step_seconds(seconds: Sequence[float], tokens: Sequence[int]) -> tuple[float, ...]:
+    """Measured seconds of a step in each stage, as far as the patches that it sees allow.
+
+    Fewer patches take no longer than more, and more at most as their square. A busy machine, and what the first step of
+    a process does once, make a measurement too long and never too short, so the shortest ones are believed.
+    """
+    return tuple(
+        min(measured * max(1.0, count / seen) ** 2 for measured, seen in zip(seconds, tokens, strict=True))
+        for count in tokens
+    )
+
+
 @dataclass(frozen=True)
 class StepPrices:
     """What a step costs in each stage of a recipe, in seconds or relative to each other."""

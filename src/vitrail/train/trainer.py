@@ -29,7 +29,7 @@ from .optim import use_ema_weights
 from .plan import MAX_VALIDATION_IMAGES, Plan, replan_steps
 from .run_folder import RunFolder
 from .signals import SignalRequest, listen_for_signals, resume_instructions
-from .time_budget import StepPrices, TimeBudget
+from .time_budget import StepPrices, TimeBudget, limit_step_seconds
 
 MAX_RECORDED_ROWS = 500
 MAX_LOST_SHOWN = 10
@@ -124,12 +124,11 @@ def _make_time_budget(run: RunFolder, plan: Plan, start: int, predicted_seconds:
 
 def _step_prices(plan: Plan, predicted_seconds: Sequence[float]) -> StepPrices:
     """The predicted seconds of a step in each stage; where they are not known, the patches that it sees."""
-    recipe = plan.recipe
-    stages = recipe.progressive_stages()
+    stages, tokens = plan.recipe.progressive_stages(), plan.recipe.stage_tokens(plan.model.grid)
+    prices: Sequence[float] = tokens
     if len(predicted_seconds) == len(stages):
-        return StepPrices(tuple(zip(stages, predicted_seconds, strict=True)))
-    tokens = (recipe.tokens_at(recipe.step_at(stage.begin), plan.model.grid) for stage in stages)
-    return StepPrices(tuple(zip(stages, tokens, strict=True)))
+        prices = limit_step_seconds(predicted_seconds, tokens)
+    return StepPrices(tuple(zip(stages, prices, strict=True)))
 
 
 def _replan(run: RunFolder, plan: Plan, budget: TimeBudget, step: int) -> Plan:

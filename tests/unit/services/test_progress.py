@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import sys
 import threading
 import time
-import types
 from io import StringIO
 from pathlib import Path
 
@@ -167,6 +167,27 @@ def test_a_stage_has_a_line_when_it_is_not_over_after_two_seconds(monkeypatch):
     assert stream.getvalue() == "Measuring some steps ...\nDone.\n", "what is over before has no line"
 
 
+def test_a_stage_that_takes_long_says_again_and_again_for_how_long(monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.01)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_STAGE_LINES", 0.02)
+    stream = StringIO()
+    with open_display(stream) as view:
+        view.show(StageEvent("Checking 178 pictures"))
+        assert wait_for(stream, "Checking 178 pictures ... 0 s so far\nChecking 178 pictures ... 0 s so far\n")
+        assert stream.getvalue().startswith("Checking 178 pictures ...\n")
+    ended = stream.getvalue()
+    time.sleep(0.1)
+    assert stream.getvalue() == ended
+
+
+def test_what_follows_the_last_picture_of_a_check_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.05)
+    with progress.track_images_and("Comparing the pictures") as track:
+        assert list(track(iter("abc"), 3)) == ["a", "b", "c"]
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "Comparing the pictures ...\n"
+
+
 def test_a_terminal_shows_the_stage_at_once_and_hides_it_when_the_plan_is_there(monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setenv("TERM", "xterm")
@@ -183,17 +204,17 @@ def test_a_measured_number_of_threads_is_in_the_plan():
     assert line.split() == ["threads", "0", "measured:", "..."]
 
 
-def test_libraries_that_take_long_to_import_are_announced(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "SECONDS_UNTIL_SHOWN", 0.02)
-    slow = types.ModuleType("slow_library")
-    slow.__spec__ = types.SimpleNamespace(_initializing=True)
-    for loading, rank, said in ((True, "0", "Loading it\n"), (True, "1", ""), (False, "0", "")):
-        slow.__spec__._initializing = loading
+def test_a_library_that_takes_long_to_import_is_announced_before_it_by_the_first_process(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for rank, said in (("0", "Loading it\nimporting\n"), ("1", "importing\n")):
+        name = f"slow_library_{rank}"
+        (tmp_path / f"{name}.py").write_text("import sys\nprint('importing', file=sys.stderr)\n")
         monkeypatch.setenv("RANK", rank)
-        monkeypatch.setitem(sys.modules, "slow_library", slow)
-        with progress.announce_slow_import("slow_library", "Loading it"):
-            time.sleep(0.2)
+        finders = list(sys.meta_path)
+        with progress.announce_slow_import(name, "Loading it"):
+            importlib.import_module(name)
         assert capsys.readouterr().err == said
-    with progress.announce_slow_import("not_imported", "Loading it"):
-        time.sleep(0.1)
-    assert capsys.readouterr().err == ""
+        assert sys.meta_path == finders
+        with progress.announce_slow_import(name, "Loading it"), progress.announce_slow_import("other", "No"):
+            importlib.import_module(name)
+        assert capsys.readouterr().err == "" and sys.meta_path == finders, "what is there, or not needed, has no line"

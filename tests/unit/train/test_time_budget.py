@@ -10,7 +10,7 @@ import pytest
 
 from vitrail.train import time_budget
 from vitrail.train.plan import ProgressiveStage, Recipe, replan_steps
-from vitrail.train.time_budget import StepPrices, TimeBudget, TrainingClock
+from vitrail.train.time_budget import StepPrices, TimeBudget, TrainingClock, limit_step_seconds
 
 STAGES = ((ProgressiveStage(0.0, 0.5), 0.01), (ProgressiveStage(0.5, 0.2), 0.02), (ProgressiveStage(0.7, 0.3), 0.04))
 ONE = ((ProgressiveStage(0.0, 1.0), 0.02),)
@@ -102,6 +102,13 @@ CASES = {
 def test_the_seconds_are_kept_to_five_percent_whatever_the_machine_does(time, case, stages):
     seconds, _ = train(time, 60.0, CASES[case], stages, evaluation=0.2)
     assert seconds == pytest.approx(60.0, rel=0.05)
+
+
+def test_what_patches_explain_stays_as_it_was_measured_and_the_rest_is_limited():
+    assert limit_step_seconds((1.0, 2.0, 4.0), (8, 24, 49)) == (1.0, 2.0, 4.0)
+    assert limit_step_seconds((0.2, 15.0), (10, 20)) == pytest.approx((0.2, 0.8)), "no more than as the square"
+    assert limit_step_seconds((15.0, 0.2), (10, 20)) == (0.2, 0.2), "fewer patches never take longer"
+    assert limit_step_seconds((7.0,), (10,)) == (7.0,)
 
 
 @pytest.mark.wide

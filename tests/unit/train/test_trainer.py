@@ -33,6 +33,13 @@ def test_steps_of_another_phase_cost_as_was_measured_before_the_first(step, now,
     assert estimate_seconds_left(step, PLAN, now, FORETOLD) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("foretold", [(1.0, 2.0, 500.0), (1.0, 2.0, 8.4), (500.0, 2.0, 8.4), (500.0, 400.0, 8.4)])
+def test_a_measurement_on_a_starved_machine_never_makes_the_time_left_contradict_the_pace(foretold):
+    """A later stage costs at most the square of its patches and at least as much: 8 to 24 to 49 patches."""
+    left = estimate_seconds_left(50, PLAN, 1.0, foretold)
+    assert 50 <= left <= 20 * (24 / 8) ** 2 + 30 * (49 / 8) ** 2
+
+
 @pytest.mark.parametrize("foretold", [(), (1.0, 2.0)])
 def test_without_a_measurement_of_these_phases_the_price_goes_by_the_patches(foretold):
     assert estimate_seconds_left(50, PLAN, 8.0, foretold) == pytest.approx(20 * 24 + 30 * 49)

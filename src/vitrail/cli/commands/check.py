@@ -13,7 +13,7 @@ from ...errors import DataError, UsageError, escape_unprintable
 from ...files.atomic import write_json
 from ...files.disk import resource_errors
 from ...formatting import MIN_TEST_IMAGES, format_count
-from ...services.progress import track_images
+from ...services.progress import track_images_and
 from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
@@ -71,9 +71,10 @@ class Check(Command):
         size = None if self.image_size is None else parse_image_size(self.image_size)
         dataset = open_dataset(settings, seed=0)
         spec, patch = _plan_image_spec(dataset, settings, overrides, size)
-        findings = check_dataset(
-            dataset.source, dataset.splits, spec, patch, progress=track_images, strata=settings.strata
-        )
+        with track_images_and("Comparing the pictures") as track:
+            findings = check_dataset(
+                dataset.source, dataset.splits, spec, patch, progress=track, strata=settings.strata
+            )
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
             self._write_report(self.out, findings, dataset.source, spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
@@ -17,8 +18,11 @@ from ..arguments import Command, format_fields, print_json, to_flag
 
 if TYPE_CHECKING:
     from ...services.train_progress import TrainOutcome
-    from ...train.events import Event
+    from ...train.events import Event, FinishEvent
 
+PLAN_FILE = "plan.toml"
+MINUTES_MORE = 10
+"""As many as a training has by default."""
 RESUME_FIELDS = (
     "compute.", "recipe.grad_accum_steps", "track.", "data.source", "data.val_source", "data.test_source",
     "data.data_root",
@@ -268,7 +272,7 @@ class Train(Command):
                 f"{finished.metrics.headline()}, after {format_duration(finished.seconds)} of training.\n"
                 f"Run     {finished.run}\n"
                 f"Report  {finished.report}\n"
-                f"Next    vitrail predict {finished.run} PICTURE..."
+                f"Next    {_suggest_next(finished)}"
             )
             if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
                 few = f"{finished.metrics.n} held-out pictures tell little"
@@ -287,3 +291,19 @@ class Train(Command):
         else:
             print(format_fields(listed))
         return 0
+
+
+def _suggest_next(finished: FinishEvent) -> str:
+    """The command to go on with: more training for a short one that is not shown to beat guessing, else predictions."""
+    from ...evaluate.metrics import ClassificationMetrics
+
+    run = shlex.quote(str(finished.run))
+    is_single, is_short = (finished.run / PLAN_FILE).is_file(), finished.seconds < 60 * MINUTES_MORE
+    if (
+        isinstance(finished.metrics, ClassificationMetrics)
+        and finished.metrics.describe_doubt()
+        and is_single
+        and is_short
+    ):
+        return f"vitrail train --resume {run} --extend --minutes {MINUTES_MORE}"
+    return f"vitrail predict {run} PICTURE..."

@@ -56,10 +56,12 @@ def find_depth_issues(
     if kept == stored:
         return []
     usual = f"8 bits for {low:g} to {high:g}"
-    text = f"{format_count(len(deep), 'picture')} deeper than 8 bits: {usual} would tell {kept:,} of {stored:,} values"
+    text = (
+        f"{format_count(len(deep), 'picture')} deeper than 8 bits: of the {stored:,} different values of {len(known):,}"
+    )
     way = "16 bits are kept." if spec.bit_depth == 16 else "Keep 16 bits: --image.bit_depth 16."
     issues = [
-        DataIssue(code="deeper-than-8-bits", severity="hint", text=f"{text} of {len(known):,} apart.", advice=way)
+        DataIssue(code="deeper-than-8-bits", severity="hint", text=f"{text}, {usual} would keep {kept:,}.", advice=way)
     ]
     if source.task != "classification" or len(known) < MIN_IMAGES:
         return issues

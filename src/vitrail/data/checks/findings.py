@@ -20,8 +20,9 @@ from ..csv_injection import escape_cell, format_csv_lines, unescape_cell
 from ..source import Source
 
 MAX_SHOWN = 20
-"""Names printed per list; the JSON holds all."""
+"""Names in a sentence; the JSON holds all."""
 MAX_SHOWN_GROUPS = 6
+"""Images, or groups of them, that the table names for a finding."""
 Severity = Literal["stop", "warning", "hint"]
 
 
@@ -161,7 +162,8 @@ class DataCheckReport:
         if len(issue.groups) > MAX_SHOWN_GROUPS:
             details.append(f"and {len(issue.groups) - MAX_SHOWN_GROUPS:,} more")
         if issue.rows and not issue.groups:
-            details.append(join_names([self.ids[row] for row in issue.rows[:MAX_SHOWN]], len(issue.rows)))
+            names = [self.ids[row] for row in issue.rows[:MAX_SHOWN_GROUPS]]
+            details.append(join_names(names, len(issue.rows), MAX_SHOWN_GROUPS))
         if issue.advice:
             details.append(issue.advice)
         return [f"{SEVERITY_WORDS[issue.severity]:<9}{issue.text}", *(f"           {line}" for line in details)]
@@ -182,11 +184,11 @@ class DataCheckReport:
 SEVERITY_WORDS: dict[Severity, str] = {"stop": "STOP", "warning": "WARNING", "hint": "hint"}
 
 
-def join_names(names: Sequence[str], total: int | None = None) -> str:
-    """At most twenty names of `total`, and how many there are beside them."""
+def join_names(names: Sequence[str], total: int | None = None, limit: int = MAX_SHOWN) -> str:
+    """The first names of `total`, and how many there are beside them."""
     total = len(names) if total is None else total
-    more = f" and {total - MAX_SHOWN:,} more" if total > MAX_SHOWN else ""
-    return f"{', '.join(names[:MAX_SHOWN])}{more}"
+    more = f" and {total - limit:,} more" if total > limit else ""
+    return f"{', '.join(names[:limit])}{more}"
 
 
 def join_counts(counts: Mapping[str, int]) -> str:

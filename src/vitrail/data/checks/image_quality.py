@@ -143,11 +143,21 @@ def _check_squashing(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIs
             "warning",
             f"squashed from about {height:,} x {width:,} to the {spec.height} x {spec.width} pixels that the model "
             f"reads, {factor:.3g} times more along one side than along the other.",
-            "Detail along the long side is lost. --image-size HEIGHTxWIDTH of a longer shape keeps more and takes "
-            "longer, --image.fit crop cuts instead, and pictures cut into squares before the training keep all.",
+            "Detail along the long side is lost. A longer shape, such as --image-size "
+            f"{_longer_shape(spec, height, width)}, keeps more and takes longer, --image.fit crop cuts "
+            "instead, and pictures cut into squares before the training keep all.",
         )
 
 
+def _longer_shape(spec: ImageSpec, height: int, width: int) -> str:
+    """HEIGHTxWIDTH of nearly the pictures' shape, with half of the model's short side; in multiples of 16 pixels."""
+    short = max(SHAPE_UNIT, min(spec.size) // 2 // SHAPE_UNIT * SHAPE_UNIT)
+    stretch = min(max(width / height, height / width), MAX_SUGGESTED_STRETCH)
+    long = round(short * stretch / SHAPE_UNIT) * SHAPE_UNIT
+    return f"{short}x{long}" if width > height else f"{long}x{short}"
+
+
+SHAPE_UNIT, MAX_SUGGESTED_STRETCH = 16, 16.0
 DEPTH_ADVICE = "The 8-bit ones are taken as scaled already. Were all exported by the same way?"
 
 

@@ -217,11 +217,12 @@ def extension_matches(extension: str, file_format: str) -> bool:
 
 
 def describe_unread_pictures(extensions: Mapping[str, int]) -> str:
-    """What to do about files with the endings of unread pictures or videos, from their counts; empty without such."""
+    """What to do about unread pictures, videos and workbooks, from the counts of their endings; empty without such."""
     sentences = []
     for endings, what in (
         (UNREAD_EXTENSIONS, f"pictures that Vitrail does not read; {CONVERT_HINT}"),
         (VIDEO_EXTENSIONS, f"videos; {FRAMES_HINT}"),
+        (WORKBOOK_EXTENSIONS, f"workbooks; if the labels stand there, {CSV_HINT}"),
     ):
         if kinds := ", ".join(f"{count:,} x {ending}" for ending, count in extensions.items() if ending in endings):
             sentences.append(f"{kinds}: {what}.")
@@ -275,6 +276,8 @@ VIDEO_EXTENSIONS = frozenset((
     ".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".mts", ".m2ts",
 ))
 # fmt: on
+WORKBOOK_EXTENSIONS = frozenset((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"))
+CSV_HINT = "save the sheet as CSV (in Excel: Save as, CSV UTF-8) beside the pictures and give that file"
 UNSUPPORTED_SIGNATURES = {  # in lower case
     b"ii\xbc": f"JPEG XR; {CONVERT_HINT}",
     **dict.fromkeys((b"iiro", b"iiu\0", b"fujifilmccd-raw"), f"the raw file of a camera; {CONVERT_HINT}"),

@@ -253,15 +253,9 @@ def _describe_levels(folder: Path, classes: Folders) -> str:
     Args:
         classes: paths of images relative to the folder, by class.
     """
-    total, deep = sum(map(len, classes.values())), 0
-    inner: dict[str, Counter[str]] = {}  # folder inside a class folder -> number of its images in each class
-    for name, images in classes.items():
-        for image in images:
-            parts = image.split("/")
-            if len(parts) > 2:
-                deep += 1
-                inner.setdefault(parts[1], Counter())[name] += 1
-    names = _join_named([f"{name!r}" for name in inner])
+    total = sum(map(len, classes.values()))
+    deep = sum(image.count("/") > 1 for images in classes.values() for image in images)
+    names = _join_named([f"{name!r}" for name in _inner_folders(classes, 2)])
     counts = _join_named([f"{name!r} ({format_count(len(images), 'picture')})" for name, images in classes.items()])
     if not deep:
         if len(classes) > 1 and all(DATE_NAME.fullmatch(name) for name in classes):
@@ -270,30 +264,45 @@ def _describe_levels(folder: Path, classes: Folders) -> str:
                 "elsewhere, write a manifest, a CSV file with the columns path and label, and give that file instead."
             )
         return ""
+    pictures = f"{deep:,} of {format_count(total, 'picture')} lie deeper, in folders inside the class folders"
+    for level in range(2, max(image.count("/") for images in classes.values() for image in images) + 1):
+        inner = _inner_folders(classes, level)
+        shared = {name: each.total() for name, each in inner.items() if len(each) > 1}
+        if shared and level == 2 and all(name.lower() in SPLIT_NAMES for name in shared):
+            return (
+                f"{pictures}, such as {names}, which are not followed as splits. To follow them, put them above the "
+                f"classes, as in {folder / 'train'}/CLASS, or write a manifest with the columns path, label and split."
+            )
+        are_dates = all(DATE_NAME.fullmatch(name) or not any(map(str.isalpha, name)) for name in shared)
+        if 2 * sum(shared.values()) > total and not are_dates:
+            own = "The only class of {} is its folder" if len(classes) == 1 else "The classes of {} are its folders"
+            where = "several of them" if level == 2 else "several folders below"
+            inside = _join_named([f"{name!r} ({format_count(number, 'picture')})" for name, number in shared.items()])
+            return (
+                f"{own.format(folder)} {counts}, but folders of the same names lie in {where}: {inside}. If those are "
+                f"the classes: {CLASS_LEVEL} {level}"
+            )
     if len(classes) == 1 and deep == total:
         (only,) = classes
         return (
             f"All pictures lie in one folder, {counts}, which counts as the class; in it are the folders {names}. If "
             f"those are the classes, give {folder / only} instead of {folder}."
         )
-    shared = {name: each for name, each in inner.items() if len(each) > 1}
-    share = sum(each.total() for each in shared.values())
-    pictures = f"{deep:,} of {format_count(total, 'picture')} lie deeper, in folders inside the class folders"
-    if shared and all(name.lower() in SPLIT_NAMES for name in shared):
-        return (
-            f"{pictures}, such as {names}, which are not followed as splits. To follow them, put them above the "
-            f"classes, as in {folder / 'train'}/CLASS, or write a manifest with the columns path, label and split."
-        )
-    if 2 * share > total and not all(DATE_NAME.fullmatch(name) or not any(map(str.isalpha, name)) for name in shared):
-        inside = _join_named([f"{name!r} ({format_count(each.total(), 'picture')})" for name, each in shared.items()])
-        return (
-            f"The classes of {folder} are its folders {counts}, but folders of the same names lie in several of them: "
-            f"{inside}. If those are the classes: {CLASS_LEVEL} 2"
-        )
     return (
         f"{pictures}, such as {names}; each belongs to the class of the first folder, {counts}. If the inner folders "
         f"are the classes: {CLASS_LEVEL} 2"
     )
+
+
+def _inner_folders(classes: Folders, level: int) -> dict[str, Counter[str]]:
+    """Name of a folder on a level, the class folders being the first -> number of its images in each folder above."""
+    inner: dict[str, Counter[str]] = {}
+    for images in classes.values():
+        for image in images:
+            parts = image.split("/")
+            if len(parts) > level:
+                inner.setdefault(parts[level - 1], Counter())["/".join(parts[: level - 1])] += 1
+    return inner
 
 
 def _join_named(names: list[str]) -> str:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ...errors import DataError
 from ...files.suggest import suggest_path
 from ..compact_strings import CompactStrings, RelativePaths
-from ..decoding.decoded_image import IMAGE_EXTENSIONS
+from ..decoding.decoded_image import FORMAT_EXTENSIONS
 from ..labels.codes import Cell, Where, format_cell, format_column, take_rows
 from ..labels.columns import ColumnRoles, infer_column_roles, quote_for_shell, quote_names, read_groups, rows_by_split
 from ..labels.tasks import InferredTask, infer_task
@@ -144,6 +144,7 @@ def _drop_repeated_images(names: Sequence[str], labels: InferredTask, splits: Sp
 
 MAX_NAMED_FILES = 20  # missing images listed in a note
 DEPTH = 2  # depth of folders searched for names without a folder
+OTHER_WRITING = "have names that are written as in an address (%20) or in another form of Unicode"
 ALLOW = "If you trust the manifest, say --data.allow_outside_root true."
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(file|data|http|https):", re.IGNORECASE)
@@ -316,12 +317,13 @@ def _search_missing(
     """Search for files that are not at their path: their paths by row, and a note for each way they were found."""
     paths: dict[int, str] = {}
     ways: Counter[str] = Counter()
-    files = _index_files(root, {names[row].replace("\\", "/").casefold() for row in missing_rows})
+    files = _index_files(root, {_match_key(names[row].replace("\\", "/")) for row in missing_rows})
     for row in missing_rows:
         name = names[row]
         plain = name.replace("\\", "/")
-        matches = files.get(plain.casefold(), [])
+        matches = files.get(_match_key(plain), [])
         matches = [file for file in matches if _is_named(file, plain)] or matches  # in the letters of the name first
+        matches = [file for file in matches if _is_named(_fold(file), _fold(plain))] or matches
         if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
             matches = [file for file in matches if file.count("/") == plain.count("/")]
         if len(matches) > 1:
@@ -336,7 +338,7 @@ def _search_missing(
         elif written := next((each for each in _readings(plain) if os.path.lexists(os.path.join(root, each))), ""):
             paths[row] = written
             if written != plain:
-                ways["have names that are written as in an address (%20) or in another form of Unicode"] += 1
+                ways[OTHER_WRITING] += 1
         if row in paths:
             policy.check_inside_root(row, paths[row])
     return paths, [f"{count:,} pictures {way}." for way, count in ways.items()]
@@ -348,12 +350,27 @@ def _readings(name: str) -> list[str]:
     return [name, plain, unicodedata.normalize("NFC", plain), unicodedata.normalize("NFD", plain)]  # NFD: of macOS
 
 
+def _match_key(name: str) -> str:
+    """Equal for names that differ only in capitals, the form of Unicode, or the spelling of a format's ending."""
+    stem, ending = posixpath.splitext(_fold(name))
+    return stem + FORMAT_EXTENSIONS.get(ending, ending)
+
+
+def _fold(name: str) -> str:
+    """Equal for names that differ only in capitals or the form of Unicode."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
 def _describe_match(name: str, file: str) -> str:
     """How images were found, as the predicate of a sentence."""
     if "\\" in name:
         return "have names with \\ for /"
     if not _is_named(file, name):
-        return "were found under names with other capitals"
+        if _is_named(unicodedata.normalize("NFC", file), unicodedata.normalize("NFC", name)):
+            return OTHER_WRITING
+        if _is_named(_fold(file), _fold(name)):
+            return "were found under names with other capitals"
+        return "were found with another ending of the same format, such as .jpeg for .jpg"
     ending = os.path.splitext(file)[1]
     folder = name.count("/") < file.count("/")
     if name.endswith(ending):
@@ -372,7 +389,7 @@ def _is_named(file: str, name: str) -> bool:
 
 
 def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
-    """Files below the root by their wanted names in lower case: with or without folder, with or without extension."""
+    """Files below the root by their wanted `_match_key`: with or without folder, with or without extension."""
     files: dict[str, list[str]] = {}
     pending = [("", 0)]  # folders and their depths
     while pending:
@@ -389,9 +406,9 @@ def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
             if is_folder:
                 pending += [(file + "/", depth + 1)] if depth < DEPTH else []
                 continue
-            keys = {file.casefold(), base.casefold()}
-            if os.path.splitext(base)[1].lower() in IMAGE_EXTENSIONS:
-                keys |= {os.path.splitext(key)[0] for key in keys}
-            for key in keys & wanted:
+            spellings = [file, base]
+            if os.path.splitext(base)[1].lower() in FORMAT_EXTENSIONS:
+                spellings += [os.path.splitext(each)[0] for each in spellings]
+            for key in set(map(_match_key, spellings)) & wanted:
                 files.setdefault(key, []).append(file)
     return files

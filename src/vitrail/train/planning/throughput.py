@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from ..distill.distillation import build_teacher
 from ..loop import build_train_state, train_steps
 from ..plan import Plan, ProgressiveStage, Recipe
 from ..request import Reasons
+from ..time_budget import limit_step_seconds
 
 MEASURED_STEPS, WARM_UP = 12, 2
 MIN_TRIAL_STEPS = 2
@@ -26,6 +28,8 @@ MIN_TRIAL_STEPS = 2
 MIN_MEASURED_STEPS, ENOUGH_SECONDS = 3, 5.0
 MAX_MEASURED_TOKENS = 65_536
 """Most patches of a measured batch on one CPU: the pace of larger batches follows from fewer pictures."""
+MAX_CONTRADICTION = 1.5
+"""How many times longer a stage may take than the others allow, before it is measured once more."""
 TRIAL_STEPS = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
 
 
@@ -44,21 +48,27 @@ class Throughput:
 def measure_throughput(context: PlanContext) -> Throughput:
     """Train a copy of the model for at most fourteen steps in each phase; the last, with all patches, comes first.
 
-    A measurement takes half of the seconds that are left for measuring, but no fewer than two steps. All ranks train
-    together and get rank 0's times.
+    A measurement takes half of the seconds that are left for measuring, but no fewer than two steps. A stage that took
+    much longer than the others and its patches explain, as the first steps of a process do on a busy machine, is
+    measured once more. All ranks train together and get rank 0's times.
 
     Raises:
         ResourceError: the memory is full; the message says what would fit.
     """
     plan, world_size = context.plan, context.group.world_size
     stages = plan.recipe.progressive_stages()
+    tokens = _limit_batch(context)[0].stage_tokens(plan.model.grid)
     until = time.perf_counter() + context.measuring_seconds() / 2
-    seconds: dict[ProgressiveStage, float] = {}
+    seconds = [math.inf] * len(stages)
     try:
-        for number, stage in enumerate(reversed(stages)):
-            limit = (until - time.perf_counter()) / (len(stages) - number)
-            seconds[stage] = context.group.broadcast_object(_measure_stage(context, stage, limit))
-        return Throughput(tuple((stage, seconds[stage]) for stage in stages))
+        for number in range(len(stages))[::-1]:
+            limit = (until - time.perf_counter()) / (number + 1)
+            seconds[number] = context.group.broadcast_object(_measure_stage(context, stages[number], limit))
+        for number, possible in enumerate(limit_step_seconds(seconds, tokens)):
+            if seconds[number] > MAX_CONTRADICTION * possible:
+                again = _measure_stage(context, stages[number], until - time.perf_counter())
+                seconds[number] = min(seconds[number], context.group.broadcast_object(again))
+        return Throughput(tuple(zip(stages, limit_step_seconds(seconds, tokens), strict=True)))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -115,7 +115,7 @@ def test_strips_that_would_be_squashed_are_named_with_the_way_forward():
         "6 pictures are squashed from about 8 x 320 to the 8 x 40 pixels that the model reads, 8 times more along one "
         "side than along the other."
     )
-    assert "--image-size HEIGHTxWIDTH" in found.advice and "--image.fit crop" in found.advice
+    assert "such as --image-size 16x256, keeps more" in found.advice and "--image.fit crop" in found.advice
     wide = checked(of_arrays(*strips), ImageSpec(height=8, width=320, channels=1), patch=(2, 2))
     assert "much-squashed" not in [each.code for each in wide.issues]
 

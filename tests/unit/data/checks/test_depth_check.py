@@ -36,7 +36,7 @@ def test_labels_that_hang_on_what_8_bits_drop_are_named():
     found = issues(source)
     values = len(np.unique(source.images))
     assert found["deeper-than-8-bits"].text == (
-        f"60 pictures deeper than 8 bits: 8 bits for 0 to 65535 would tell 1 of {values} values of 60 apart."
+        f"60 pictures deeper than 8 bits: of the {values} different values of 60, 8 bits for 0 to 65535 would keep 1."
     )
     labels = found["labels-below-8-bits"]
     assert labels.severity == "hint" and "tell the class of 100% of 60 pictures" in labels.text

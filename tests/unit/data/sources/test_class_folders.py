@@ -202,6 +202,28 @@ def test_folders_of_one_name_in_several_class_folders_are_told_with_counts_and_t
     assert opened(root, class_level=2, group="folder").groups.tolist() == ["north", "south", "south", "north", "south"]
 
 
+def test_classes_below_years_months_and_days_are_found_on_their_level(draw):
+    days = "2025/05/2025-05-03", "2025/05/2025-05-19 garden", "2025/06/2025-06-01"
+    root = draw(*(f"{day}/{name}/1.png" for day in days for name in ("key", "mug")))
+    (note,) = opened(root).notes
+    assert note == (
+        f"The only class of {root} is its folder '2025' (6 pictures), but folders of the same names lie in several "
+        "folders below: 'key' (3 pictures), 'mug' (3 pictures). If those are the classes: --data.class_level 4"
+    )
+    (note,) = opened(root / "2025").notes
+    assert note.startswith(f"The classes of {root / '2025'} are its folders '05' (4 pictures), '06' (2 pictures), but ")
+    assert note.endswith("--data.class_level 3")
+    assert opened(root, class_level=4).classes == ("key", "mug")
+
+
+def test_a_workbook_is_named_with_what_to_do(draw):
+    root = draw("cat/1.png", "dog/1.png", "labels.xlsx")
+    with pytest.raises(DataError, match=r"labels\.xlsx is a workbook, which is not read: save the sheet as CSV "):
+        open_source(root / "labels.xlsx", DataSettings())
+    (note,) = opened(root).notes
+    assert "1 x .xlsx: workbooks; if the labels stand there, save the sheet as CSV" in note
+
+
 def test_dates_inside_class_folders_are_no_doubt_about_the_classes(draw):
     files = [f"{kind}/2024-0{month}/{month}.png" for kind in ("cat", "dog") for month in (1, 2)]
     source = opened(draw(*files))

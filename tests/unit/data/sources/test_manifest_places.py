@@ -80,9 +80,21 @@ def test_names_in_other_capitals_are_found_with_a_note(draw, name):
     assert any(note.startswith("1 pictures were found under names with other capitals") for note in source.notes)
 
 
+def test_a_colleagues_sheet_finds_its_pictures_by_capitals_umlauts_and_spellings_of_the_ending_at_once(draw):
+    root = draw("Bilder/Schlu\u0308ssel_1.JPG", "Bilder/Schlu\u0308ssel_2.jpeg", "Bilder/Blatt_3.tif")
+    source = read(manifest(root, "SCHL\u00dcSSEL_1.jpg", "Schl\u00fcssel_2.jpg", "blatt_3.TIFF", "Summe"))
+    assert there(source) == [True, True, True, False]
+    assert source.notes[:2] == (
+        "1 pictures were found under names with other capitals.",
+        "2 pictures were found with another ending of the same format, such as .jpeg for .jpg.",
+    )
+
+
 def test_of_two_files_the_one_in_the_capitals_of_the_name_is_taken(draw):
     source = read(manifest(draw("films/a.png", "films/A.png"), "a", "A"))
     assert [path.name for path in source.images] == ["a.png", "A.png"]
+    source = read(manifest(draw("films/a.jpeg", "films/a.JPG"), "a.jpg"))
+    assert [path.name for path in source.images] == ["a.JPG"]
     with pytest.raises(DataError, match=r"'a\.PNG' may mean 'films/A\.png' or 'films/a\.png'"):
         read(manifest(draw("films/a.png", "films/A.png"), "a.PNG"))
 

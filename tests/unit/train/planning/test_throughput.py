@@ -21,6 +21,8 @@ class Clock:
 
     def __init__(self, seconds: dict[int, float]):
         self.now, self.seconds, self.steps, self.threads = 0.0, seconds, 0, 0
+        self.first = 0.0
+        """What the next step takes longer."""
 
     def perf_counter(self) -> float:
         return self.now
@@ -31,7 +33,8 @@ class Clock:
     def make_steps(self, context: PlanContext, stage: object) -> Iterator[None]:
         for _ in itertools.count():
             self.steps += 1
-            self.now += self.seconds[self.threads or context.plan.compute.threads]
+            self.now += self.seconds[self.threads or context.plan.compute.threads] + self.first
+            self.first = 0.0
             yield
 
 
@@ -92,6 +95,15 @@ def test_a_measurement_takes_half_of_what_is_left_and_two_steps_at_least(clocked
     clock = clocked(with_2=0.01)
     throughput.measure_throughput(context(2))
     assert clock.steps == 14 * stages, "without a limit as many as before"
+
+
+def test_a_slow_first_step_of_the_process_is_no_price_of_its_stage(clocked):
+    clock = clocked(with_2=0.1)
+    clock.first = 60.0
+    whole = context(2, until=500.0)
+    recipe = dataclasses.replace(whole.plan.recipe, patch_keep_rate=0.5, patch_keep_until=0.5)
+    measured = throughput.measure_throughput(whole.with_plan(dataclasses.replace(whole.plan, recipe=recipe)))
+    assert [seconds for _, seconds in measured.stages] == pytest.approx([0.1, 0.1])
 
 
 def test_real_steps_are_made_with_each_number_of_threads():
