@@ -5,6 +5,9 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 BOOK := .venv/.book
 
+# Without bytecode every process of a test would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-ci test-all check bench figures docs book clean
 
 demo: $(READY)

@@ -2,7 +2,6 @@
 
 python docs/book.py                    # `make book`: the walk-throughs are run, which takes up to half an hour
 VITRAIL_REDUCED=1 python docs/book.py  # the same with trainings of seconds
-python docs/book.py --code-only        # walk-throughs without their outputs
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ def main() -> int:
     """Gather the pages, let Sphinx build them, and follow every link."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "book")
-    parser.add_argument("--code-only", action="store_true", help="do not run the walk-throughs")
     options = parser.parse_args()
     from sphinx.cmd.build import main as sphinx
 
     pages = options.out.with_name(f"{options.out.name}-pages")
-    gather(pages, options.code_only)
+    gather(pages)
     words = ["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", "-c", str(DOCS)]
     if code := sphinx([*words, "-d", f"{options.out}-memory", str(pages), str(options.out)]):
         return int(code)
@@ -42,7 +40,7 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def gather(pages: Path, code_only: bool) -> None:
+def gather(pages: Path) -> None:
     """Every page of the book in one folder, as Sphinx wants them."""
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
@@ -54,9 +52,7 @@ def gather(pages: Path, code_only: bool) -> None:
     shutil.copytree(DOCS / "images", pages / "images")
     (pages / "walkthroughs").mkdir()
     for path in NOTEBOOKS:
-        notebook = (
-            walkthroughs.read(path) if code_only else walkthroughs.run_notebook(path, ROOT / "build" / "walkthroughs")
-        )
+        notebook = walkthroughs.run_notebook(path, ROOT / "build" / "walkthroughs")
         walkthroughs.write_page(notebook, path, pages / "walkthroughs")
     index = pages / "index.md"
     index.write_text("".join(existing_lines(index.read_text(encoding="utf-8"), pages)), encoding="utf-8")

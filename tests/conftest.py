@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
-import jaxtyping
 import numpy as np
 import pytest
 
+import shapes
 from suites import FURTHER, WORKER, Division, Seconds
 
 TESTS = Path(__file__).parent
@@ -28,7 +28,7 @@ os.environ.pop("COLUMNS", None)  # tables are as wide as they like, whatever ter
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of huggingface_hub: no test asks the network
 
 if os.environ.get("VITRAIL_SHAPES") != "0":
-    jaxtyping.install_import_hook("vitrail", "shapes.checked")  # must come before the first import of vitrail
+    shapes.check_on_import("vitrail")  # must come before the first import of vitrail
 
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=50)
 hypothesis.settings.load_profile("house")

@@ -29,7 +29,8 @@ STEP_COUNTS = (32, 64, 128, 256)
 """Steps of integrated gradients, increased until the completeness gap is small enough."""
 MAX_COMPLETENESS_GAP = 0.01
 """Largest completeness gap, as a fraction of the change of the score."""
-BATCH_SIZE = 16
+BATCH_PATCHES, MIN_BATCH_SIZE = 4096, 16
+"""Points of a path that go through the model at once: as many patches as this, or as many points, whatever is more."""
 
 
 def integrated_gradients(
@@ -48,7 +49,8 @@ def integrated_gradients(
     Args:
         targets: the output to explain, see `attribution.Targets`.
         start: the baseline image, normalised as the images are; None is zeros, the training mean.
-        steps: points on the path; None takes 32, and doubles them up to 256 while a gap exceeds 1 % of the change.
+        steps: points on the path; None takes 32, and doubles them up to 256 for images whose gap exceeds 1 % of the
+            change.
 
     Raises:
         UsageError: an output that the model does not have, no outputs at all, or steps below 1.
@@ -69,10 +71,16 @@ def integrated_gradients(
             outputs = model(images)
             target = resolve_targets(outputs, targets)
             change = (target_scores(outputs, target) - target_scores(model(empty), target)).double()  # [B]
+        pixels = torch.zeros_like(images[:, 0])  # [B, H, W]
+        gap, used, left = torch.zeros_like(change), [0] * len(images), torch.arange(len(images), device=images.device)
         for count in STEP_COUNTS if steps is None else (steps,):
-            pixels = ((images - empty) * _mean_gradient(model, images, empty, target, count)).sum(1)  # [B, H, W]
-            gap = (pixels.double().sum((1, 2)) - change).abs()
-            if bool((gap <= MAX_COMPLETENESS_GAP * change.abs()).all()):
+            way = images[left] - empty[left]
+            pixels[left] = (way * _mean_gradient(model, images[left], empty[left], target[left], count)).sum(1)
+            gap[left] = (pixels[left].double().sum((1, 2)) - change[left]).abs()
+            for row in left.tolist():
+                used[row] = count
+            left = left[gap[left] > MAX_COMPLETENESS_GAP * change[left].abs()]
+            if not len(left):
                 break
     return AttributionMap(
         values=sum_by_patch(pixels, model.config.patch, patch_grid_of(model, images)).numpy(force=True),
@@ -83,27 +91,28 @@ def integrated_gradients(
         unit="added to the score",
         description="What each patch adds to this score, or takes from it, on the way from an empty picture.",
         scale="signed",
-        notes=tuple(_completeness_note(*pair, count) for pair in zip(gap.tolist(), change.tolist(), strict=True)),
+        notes=tuple(_completeness_note(*each) for each in zip(gap.tolist(), change.tolist(), used, strict=True)),
     )
 
 
 def _mean_gradient(model: ViT, images: Tensor, empty: Tensor, target: Tensor, steps: int) -> Float[Tensor, "B C H W"]:
     """The gradient of the score, averaged over the path."""
     total = torch.zeros_like(images)
-    for part, weights, rows in _path_points(images, empty, steps):
+    for part, weights, rows in _path_points(images, empty, steps, patch_grid_of(model, images).patches):
         part.requires_grad_()
         (gradient,) = torch.autograd.grad(target_scores(model(part), target[rows]).sum(), part)
         total.index_add_(0, rows, gradient * weights[:, None, None, None])
     return total
 
 
-def _path_points(images: Tensor, empty: Tensor, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _path_points(images: Tensor, empty: Tensor, steps: int, patches: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Batches of images on the path, their quadrature weights (summing to 1 per image), and their image indices."""
     nodes, weights = np.polynomial.legendre.leggauss(steps)  # on -1 .. 1
     points = [(b, i) for i in range(steps) for b in range(len(images))]
-    for first in range(0, len(points), BATCH_SIZE):
-        rows = torch.tensor([b for b, _ in points[first : first + BATCH_SIZE]], device=images.device)
-        steps_here = [i for _, i in points[first : first + BATCH_SIZE]]
+    size = max(MIN_BATCH_SIZE, BATCH_PATCHES // patches)
+    for first in range(0, len(points), size):
+        rows = torch.tensor([b for b, _ in points[first : first + size]], device=images.device)
+        steps_here = [i for _, i in points[first : first + size]]
         share = torch.tensor((nodes[steps_here] + 1) / 2, dtype=images.dtype, device=images.device)
         weight = torch.tensor(weights[steps_here] / 2, dtype=images.dtype, device=images.device)
         yield empty[rows] + share[:, None, None, None] * (images[rows] - empty[rows]), weight, rows

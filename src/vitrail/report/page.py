@@ -7,11 +7,12 @@ with `radiology.html.j2` or `inspection.html.j2`, with the context from `audienc
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.metrics import ClassificationMetrics
@@ -31,6 +32,9 @@ from .cards import read_data_card
 from .decision_section import DecisionRow, decide_run, list_decisions
 from .provenance import ReportFacts
 from .thumbnails import Thumbnails
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 REPORT_FILE = "report.html"
 CONTACT_SHEET_FILE = "figures/what-the-model-sees.png"
@@ -84,6 +88,11 @@ def render_report(
 
 def render_template(name: str, context: Mapping[str, Any]) -> str:
     """Render a template of this folder with the filters that all pages share."""
+    return _environment().get_template(name).render(context)
+
+
+@functools.cache  # which compiles each template once in a process
+def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -101,7 +110,7 @@ def render_template(name: str, context: Mapping[str, Any]) -> str:
         count="{:,}".format,
         hidden=hide_folders,
     )
-    return environment.get_template(name).render(context)
+    return environment
 
 
 def _page_context(

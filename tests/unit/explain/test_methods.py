@@ -10,6 +10,7 @@ import torch
 
 from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
+from vitrail.explain import gradients
 from vitrail.explain.attention_maps import attention_by_head
 from vitrail.explain.attribution import AttributionMap, EmptyMapError, require_nonempty_map
 from vitrail.explain.methods import METHODS, MethodOptions, explain_images
@@ -166,6 +167,16 @@ def test_X10_notes_tell_the_gap_of_integrated_gradients():
     assert all(note.startswith("1 steps leave a gap of ") for note in few)
     gaps = [float(note.split("gap of ")[1].split("%")[0]) for note in enough]
     assert len(gaps) == 3 and max(gaps) <= 1
+
+
+def test_integrated_gradients_take_more_steps_for_the_pictures_that_need_them_alone(monkeypatch):
+    monkeypatch.setattr(gradients, "STEP_COUNTS", (1, 64))
+    model, images = model_and_images()
+    images[0] *= 1e-3  # so close to the empty picture that the score is a straight line on the way
+    together = explain_images(model, images, "integrated", targets=0)
+    assert [note.partition(" ")[0] for note in together.notes][:2] == ["1", "64"]
+    alone = [explain_images(model, image[None], "integrated", targets=0).values[0] for image in images]
+    np.testing.assert_allclose(together.values, alone, rtol=1e-4, atol=1e-6)
 
 
 def test_X9_injected_artefact_tokens_are_found_and_nothing_else():

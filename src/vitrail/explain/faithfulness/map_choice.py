@@ -135,6 +135,7 @@ def choose_map_method(
     methods = {**{name: map_function(name) for name in CANDIDATES}, **baseline_methods(seed)}
     ways = [way for way in removal_modes_for(model.config) if way != "blur"]
     parts: dict[str, dict[RemovalMode, list[np.ndarray]]] = {name: {way: [] for way in ways} for name in methods}
+    maps: dict[str, list[np.ndarray]] = {name: [] for name in methods}
     began, measured = time.perf_counter(), 0
     for start in range(0, min(len(images), MAX_CHECK_IMAGES), CHECK_CHUNK):
         elapsed = time.perf_counter() - began
@@ -145,13 +146,15 @@ def choose_map_method(
         classes = order[start : start + CHECK_CHUNK, 0]
         for name in list(methods):
             try:
-                maps = compute_maps(methods[name], model, chunk, classes)
+                maps[name].append(compute_maps(methods[name], model, chunk, classes))
             except UsageError:  # a map that is not finite: the method cannot pass
-                del methods[name], parts[name]
-                continue
-            for way in ways:
-                gaps_of_chunk = few_patches_gap(model, chunk, classes, maps, way, TASK_SCORES[task], seed + start)
-                parts[name][way].append(gaps_of_chunk)
+                del methods[name], parts[name], maps[name]
+        stacked = np.concatenate([by_chunk[-1] for by_chunk in maps.values()])
+        several = chunk.repeat(len(maps), 1, 1, 1), classes.repeat(len(maps))
+        for way in ways:
+            gaps_of_chunk = few_patches_gap(model, *several, stacked, way, TASK_SCORES[task], seed + start)
+            for name, rows in zip(maps, np.split(gaps_of_chunk, len(maps)), strict=True):
+                parts[name][way].append(rows)
         measured += len(chunk)
     if measured < MIN_CHECK_IMAGES:
         return MapChoice(method=default, pictures=0, reason=f"{seconds:.0f} s are too short for it on this machine")
@@ -169,11 +172,11 @@ def choose_map_method(
     )  # fmt: skip
     means = {name: float(np.mean([rows.mean() for rows in by_way.values()])) for name, by_way in gaps.items()}
     best = max(passed, key=lambda name: means[name], default="")
-    correlation, shown = None, methods.get(best or default)
-    if outputs.shape[1] > 1 and task != "regression" and shown is not None:
-        some = images[:MIN_CHECK_IMAGES]
-        pair = [compute_maps(shown, model, some, order[: len(some), k]) for k in (0, 1)]
-        correlation = float(row_correlation(*(one.reshape(len(one), -1) for one in pair)).mean())
+    correlation, shown = None, best or default
+    if outputs.shape[1] > 1 and task != "regression" and shown in maps:
+        first = np.concatenate(maps[shown])[:MIN_CHECK_IMAGES]
+        second = compute_maps(methods[shown], model, images[: len(first)], order[: len(first), 1])
+        correlation = float(row_correlation(*(one.reshape(len(one), -1) for one in (first, second))).mean())
     return MapChoice(
         method=best,
         pictures=measured,
