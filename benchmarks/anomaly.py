@@ -3,13 +3,12 @@
     python benchmarks/anomaly.py DINOV2 ELPV        # see elpv.py for both folders; Fashion-MNIST from Debian
     python benchmarks/anomaly.py DINOV2 ELPV --parts cells tokens
 
-cells: of each kind (mono, poly) the cells that the experts call certainly sound (a chance of 0) are good and those that
-they call certainly defective (1) are defects; others are left out. Good cells and defects are each put into an order by
-chance and dealt into five folds in turn. The bank of a fold is made of the first 10, 50, 200 or all good cells of the
-other folds; it is tested on the good cells and the defects of the fold. Everything is chosen by the plan of
-`vitrail train CELLS --task anomaly --weights DINOV2`, which is run once on ten cells; the features of every cell are
-computed once as that run does it and kept under --folder, and banks, scores and decisions come from the functions that
-the commands call. `command` compares one fold with the command itself.
+cells: of each kind (mono, poly) 160 cells that the experts call certainly sound (a chance of 0) are good and 60 that
+they call certainly defective (1) are defects, all drawn by chance and dealt into five folds in turn. The bank of a fold
+is made of 10, 50, 100 or all 128 good cells of the other folds, and tested on the good cells and the defects of the
+fold. The plan is that of `vitrail train CELLS --task anomaly --weights DINOV2`, which is run once on ten cells and
+chooses 448 pixels, and the same with --image-size 224. The features of every cell are computed once, in the number
+format of the plan, and kept under --folder; banks, scores and decisions come from the functions of the commands.
 tokens: the same folds by the class token alone: cosine to the nearest good cell, and scikit-learn's one-class SVM.
 promise: 200 drawings of 10, 30 and 100 good cells, alone and in lots of cells that look alike; banks with one defect.
 coreset: banks of fewer patches beside all of them. time: seconds of a training, and scores beside features alone.
@@ -58,13 +57,13 @@ from vitrail.train.finetune.weights import BANK_ROWS, build_start_model, open_ch
 from vitrail.train.plan import Plan
 from vitrail.train.run_folder import RunFolder
 
-FOLDS, KINDS, COUNTS, ALPHAS = 5, ("mono", "poly"), (10, 50, 100, 200, 0), (0.01, 0.05)
-DRAWINGS = 200
+FOLDS, KINDS, GOOD, DEFECTS, ALPHAS = 5, ("mono", "poly"), 160, 60, (0.01, 0.05)
+SMALL, LARGE = 224, 448
+COUNTS = {SMALL: (10, 50, 100, 0), LARGE: (10, 100, 0)}
+"""Pixels, and numbers of good cells in a bank; 0 is all of the other folds."""
+DRAWINGS, LOTS, BATCH = 200, 40, 4
 FRACTIONS = (1.0, 0.25, 0.1, 0.05)
 """Of all patches, that a smaller bank has."""
-TOKEN_SIDE, SMALL_SIDE, SMALL_COUNTS = 224, 224, (160, 60)
-"""Pixels for class tokens, and for drawings and smaller banks, which take so many good cells and defects of a kind."""
-LOTS, BATCH = 40, 4
 GARMENTS, GARMENT_SIDE = 200, 112
 """Good pictures of a class, and their pixels."""
 
@@ -98,76 +97,62 @@ class World:
     def __init__(self, dinov2: Path, data: Path, folder: Path):
         self.dinov2, self.data, self.folder = dinov2, data, folder
         cells = [cell for cell in read_cells(data / "labels.csv") if cell[1] in (0.0, 1.0)]
-        self.paths = [data / name for name, _, _ in cells]
-        is_good, kinds = np.array([chance == 0 for _, chance, _ in cells]), np.array([kind for _, _, kind in cells])
-        generator = np.random.default_rng(0)
-        self.folds: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        chances, kinds = np.array([chance for _, chance, _ in cells]), np.array([kind for _, _, kind in cells])
+        generator = np.random.default_rng(7)
+        self.paths: dict[str, list[Path]] = {kind: [] for kind in KINDS}
         for kind in KINDS:
-            good = generator.permutation(np.flatnonzero((kinds == kind) & is_good))
-            defects = generator.permutation(np.flatnonzero((kinds == kind) & ~is_good))
-            self.folds[kind] = [(good[fold::FOLDS], defects[fold::FOLDS]) for fold in range(FOLDS)]
-
-    def bank_cells(self, kind: str, fold: int, count: int) -> np.ndarray:
-        """The first good cells of the other folds; 0 for all of them."""
-        others = [good for number, (good, _) in enumerate(self.folds[kind]) if number != fold]
-        places = np.concatenate([np.arange(len(good)) for good in others])
-        in_order = np.concatenate(others)[np.argsort(places, kind="stable")]
-        return in_order[: count or None]
+            for chance, most in ((0.0, GOOD), (1.0, DEFECTS)):
+                drawn = generator.permutation(np.flatnonzero((kinds == kind) & (chances == chance)))[:most]
+                self.paths[kind] += [data / cells[row][0] for row in drawn]
 
     def plan(self, count: int = 10) -> RunFolder:
         """The run of the command on so many good cells of the first kind."""
         run = self.folder / f"anomaly-{count}"
         if not (run / "model").is_dir():
-            self.train(run, self.bank_cells(KINDS[0], 0, count))
+            self.train(run, count)
         return RunFolder(run)
 
-    def train(self, run: Path, rows: np.ndarray) -> float:
-        """Seconds of the command on these good cells."""
+    def train(self, run: Path, count: int) -> float:
+        """Seconds of the command on the first good cells of the first kind."""
         table = run.with_suffix(".csv")
-        self.write_table(table, rows)
+        table.parent.mkdir(parents=True, exist_ok=True)
+        with table.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["path", "state"])
+            writer.writerows([str(path.relative_to(self.data)), "good"] for path in self.paths[KINDS[0]][:count])
         command = [VITRAIL, "train", table, "--data-root", self.data, "--task", "anomaly", "--weights", self.dinov2]
         began = time.perf_counter()
         subprocess.run([*map(str, [*command, "--out", run])], check=True, capture_output=True)
         return time.perf_counter() - began
 
-    def write_table(self, path: Path, rows: np.ndarray) -> None:
-        """A manifest of these good cells."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["path", "state"])
-            writer.writerows([str(self.paths[row].relative_to(self.data)), "good"] for row in rows)
-
-    def features(self) -> tuple[np.ndarray, ViTConfig]:
-        """The patch features of every cell, float16 [n, N, P], and the shape of the model."""
+    def features(self, kind: str, side: int) -> tuple[np.ndarray, ViTConfig]:
+        """The patch features of the cells of a kind, float16 [n, N, P], and the shape of the model."""
         plan = self.plan().read_plan()
-        model = build_start_model(open_checkpoint(str(self.dinov2)), plan.model, plan.finetune)
-        file = self.folder / f"anomaly-{plan.model.image_size[0]}-{plan.model.depth}.npy"
-        return compute_features(FeatureExtractor(model), plan, self.paths, file), plan.model
-
-    def small_features(self, kind: str) -> tuple[np.ndarray, ViTConfig, tuple[np.ndarray, np.ndarray]]:
-        """Patch features of some cells of a kind at fewer pixels, and which of them are good cells and defects."""
-        plan = self.plan().read_plan()
-        shape = replace(plan.model, image_size=(SMALL_SIDE, SMALL_SIDE))
-        image = replace(plan.image, height=SMALL_SIDE, width=SMALL_SIDE)
+        shape = replace(plan.model, image_size=(side, side))
         model = FeatureExtractor(build_start_model(open_checkpoint(str(self.dinov2)), shape, plan.finetune))
-        good = np.concatenate([part for part, _ in self.folds[kind]])[: SMALL_COUNTS[0]]
-        defects = np.concatenate([part for _, part in self.folds[kind]])[: SMALL_COUNTS[1]]
-        paths = [self.paths[row] for row in (*good, *defects)]
-        file = self.folder / f"anomaly-{kind}-{SMALL_SIDE}-{shape.depth}.npy"
-        features = compute_features(model, replace(plan, image=image), paths, file)
-        return features, shape, (np.arange(len(good)), len(good) + np.arange(len(defects)))
+        plan = replace(plan, image=replace(plan.image, height=side, width=side))
+        file = self.folder / f"anomaly-{kind}-{side}-{shape.depth}.npy"
+        return compute_features(model, plan, self.paths[kind], file), shape
 
-    def tokens(self) -> np.ndarray:
-        """The class token of every cell after the last block and the final norm, float32 [n, D], of length 1."""
-        plan = self.plan().read_plan()
-        checkpoint = open_checkpoint(str(self.dinov2))
-        shape = replace(plan.model, depth=checkpoint.config.depth, image_size=(TOKEN_SIDE, TOKEN_SIDE))
+    def tokens(self, kind: str) -> np.ndarray:
+        """The class tokens of the cells of a kind after the last block and the final norm, [n, D], of length 1."""
+        plan, checkpoint = self.plan().read_plan(), open_checkpoint(str(self.dinov2))
+        shape = replace(plan.model, depth=checkpoint.config.depth, image_size=(SMALL, SMALL))
         model = ClassToken(build_start_model(checkpoint, shape, plan.finetune))
-        spec = replace(plan.image, height=TOKEN_SIDE, width=TOKEN_SIDE)
-        tokens = compute_features(model, replace(plan, image=spec), self.paths, self.folder / "anomaly-tokens.npy")
-        tokens = tokens.astype(np.float32)
-        return tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
+        plan = replace(plan, image=replace(plan.image, height=SMALL, width=SMALL))
+        tokens = compute_features(model, plan, self.paths[kind], self.folder / f"anomaly-{kind}-tokens.npy")
+        return tokens / np.linalg.norm(tokens.astype(np.float32), axis=1, keepdims=True)
+
+
+def bank_cells(fold: int, count: int) -> np.ndarray:
+    """So many good cells of the other folds, each fold from another place on; 0 for all of them."""
+    others = np.flatnonzero(np.arange(GOOD) % FOLDS != fold)
+    return np.roll(others, -fold * len(others) // FOLDS)[: count or None]
+
+
+def tested_cells(fold: int) -> tuple[np.ndarray, np.ndarray]:
+    """The good cells and the defects of a fold."""
+    return np.arange(fold, GOOD, FOLDS), GOOD + np.arange(fold, DEFECTS, FOLDS)
 
 
 class ClassToken(nn.Module):
@@ -232,20 +217,22 @@ class Bank:
 
 
 def list_cells(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
-    """Every kind, number of good cells and fold."""
-    for count in COUNTS:
-        for kind in KINDS:
-            for fold in range(FOLDS):
-                yield {"kind": kind, "good": count, "fold": fold}, partial(measure_cells, world, kind, count, fold)
+    """Every size, kind, number of good cells and fold."""
+    for side, counts in COUNTS.items():
+        for count in counts:
+            for kind in KINDS:
+                for fold in range(FOLDS):
+                    key = {"side": side, "kind": kind, "good": count, "fold": fold}
+                    yield key, partial(measure_cells, world, side, kind, count, fold)
 
 
-def measure_cells(world: World, kind: str, count: int, fold: int) -> Row:
+def measure_cells(world: World, side: int, kind: str, count: int, fold: int) -> Row:
     """One bank on the good cells and the defects of its fold."""
-    features, shape = world.features()
+    features, shape = world.features(kind, side)
     began = time.perf_counter()
-    bank = Bank(features, world.bank_cells(kind, fold, count), shape)
+    bank = Bank(features, bank_cells(fold, count), shape)
     filled = time.perf_counter()
-    good, defects = (bank.scores(features, rows) for rows in world.folds[kind][fold])
+    good, defects = (bank.scores(features, rows) for rows in tested_cells(fold))
     row: Row = {"pictures": len(bank.rows), "patches": len(bank.patches), "auroc": area(good, defects)}
     for alpha in ALPHAS:
         rules = bank.decisions(alpha)
@@ -262,16 +249,16 @@ def area(good: np.ndarray, defects: np.ndarray) -> float:
 
 def list_tokens(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
     """The same banks of class tokens."""
-    for count in COUNTS:
+    for count in COUNTS[SMALL]:
         for kind in KINDS:
             yield {"kind": kind, "good": count}, partial(measure_tokens, world, kind, count)
 
 
 def measure_tokens(world: World, kind: str, count: int) -> Row:
     """Mean area over the folds by the nearest token and by a one-class SVM at scikit-learn's defaults."""
-    tokens, areas = world.tokens(), {"nearest": [], "one_class_svm": []}
-    for fold, parts in enumerate(world.folds[kind]):
-        bank = tokens[world.bank_cells(kind, fold, count)]
+    tokens, areas = world.tokens(kind), {"nearest": [], "one_class_svm": []}
+    for fold in range(FOLDS):
+        parts, bank = tested_cells(fold), tokens[bank_cells(fold, count)]
         machine = OneClassSVM().fit(bank)
         areas["nearest"].append(area(*(1 - (tokens[rows] @ bank.T).max(1) for rows in parts)))
         areas["one_class_svm"].append(area(*(-machine.score_samples(tokens[rows]) for rows in parts)))
@@ -280,16 +267,16 @@ def measure_tokens(world: World, kind: str, count: int) -> Row:
 
 def compare_with_command(world: World) -> Row:
     """A bank of ten cells by the command, which then predicts a few cells, beside the stored features."""
-    rows = world.bank_cells(KINDS[0], 0, 10)
-    run, (features, shape) = world.plan(), world.features()
-    tested = np.concatenate([part[:5] for part in world.folds[KINDS[0]][0]])
-    answers = world.folder / "anomaly-answers.csv"
-    paths = [world.paths[row] for row in tested]
+    run, (features, shape) = world.plan(), world.features(KINDS[0], LARGE)
+    tested, answers = np.concatenate([part[-5:] for part in tested_cells(0)]), world.folder / "anomaly-answers.csv"
+    paths = [world.paths[KINDS[0]][row] for row in tested]
     words = ["predict", run.path, *paths, "--precision", run.read_plan().compute.precision, "--to", answers]
     subprocess.run([VITRAIL, *map(str, words)], check=True, capture_output=True)
     with answers.open(newline="", encoding="utf-8") as file:
         said = np.array([float(row["score"]) for row in csv.DictReader(file)])
-    return {"largest_difference": float(np.abs(said - Bank(features, rows, shape).scores(features, tested)).max())}
+    return {
+        "largest_difference": float(np.abs(said - Bank(features, np.arange(10), shape).scores(features, tested)).max())
+    }
 
 
 # -- The promise
@@ -319,8 +306,8 @@ class Distances:
     """
 
     def __init__(self, world: World, kind: str):
-        self.features, self.shape, rows = world.small_features(kind)
-        self.good, self.defects = rows
+        self.features, self.shape = world.features(kind, SMALL)
+        self.good, self.defects = np.arange(GOOD), GOOD + np.arange(DEFECTS)
         patches = normalize_patches(torch.from_numpy(self.features.astype(np.float32)), self.shape.pool_blocks)
         n, N, _ = patches.shape
         every = patches.flatten(0, 1)
@@ -410,10 +397,9 @@ def list_coresets(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
 
 def measure_coreset(world: World, kind: str, fraction: float) -> Row:
     """The area by so much of the patches, on small pictures."""
-    features, shape, (good, defects) = world.small_features(kind)
-    most = int(fraction * 100 * shape.grid.patches)
-    bank = Bank(features, good[:100], replace(shape, bank_size=most))
-    scores = [bank.scores(features, rows) for rows in (good[100:], defects)]
+    features, shape = world.features(kind, SMALL)
+    bank = Bank(features, np.arange(100), replace(shape, bank_size=int(fraction * 100 * shape.grid.patches)))
+    scores = [bank.scores(features, rows) for rows in (np.arange(100, GOOD), GOOD + np.arange(DEFECTS))]
     return {"patches": len(bank.patches), "auroc": area(*scores)}
 
 
@@ -427,11 +413,11 @@ def list_times(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
 
 def measure_training(world: World) -> Row:
     """The shortest of three trainings on ten cells."""
-    rows, seconds = world.bank_cells(KINDS[0], 0, 10), []
+    seconds = []
     for trial in range(3):
         run = world.folder / f"anomaly-timed-{trial}"
         shutil.rmtree(run, ignore_errors=True)
-        seconds.append(round(world.train(run, rows), 1))
+        seconds.append(round(world.train(run, 10), 1))
     bank = load_tensors(run / "model" / "model.safetensors")[BANK_ROWS]
     row: Row = {"shortest_seconds": min(seconds), "seconds": seconds, "patches": len(bank)}
     return row | {"bytes_of_50000_patches": 50_000 * bank[0].nbytes}
@@ -443,7 +429,7 @@ def measure_speed(world: World, precision: str) -> Row:
     model, spec, threads = predictor.single_member().model, predictor.spec, torch.get_num_threads()
     assert isinstance(model, ViT)
     settings = InferenceSettings(precision=precision)
-    images = torch.stack([preprocess_image(path, spec) for path in world.paths[:2]])
+    images = torch.stack([preprocess_image(path, spec) for path in world.paths[KINDS[0]][:2]])
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {"features": [], "scores": []}
     ways = {"features": cast_weights(FeatureExtractor(model), precision), "scores": cast_weights(model, precision)}
@@ -492,19 +478,28 @@ def tables(rows: list[Row]) -> str:
 
 def table_of_cells(rows: list[Row]) -> list[str]:
     """Areas and false alarms of the folds together."""
-    head = ("cells", "good", "AUROC", "folds", "defects found", "false alarms, alpha 0.01", "false alarms, alpha 0.05")
-    lines = [f"| {' | '.join(head)} |", "|---|---:|---:|---|---:|---|---|"]
-    for kind in KINDS:
-        for count in COUNTS:
-            here = [row for row in rows if row["part"] == "cells" and (row["kind"], row["good"]) == (kind, count)]
-            if not here:
-                continue
-            areas = [number(row, "auroc") for row in here]
-            alarms = [describe_alarms([row[f"at_{alpha:g}"] for row in here]) for alpha in ALPHAS]
-            found = statistics.fmean(row["at_0.05"]["recall"] for row in here)
-            pictures = count or f"all, {min(row['pictures'] for row in here)}"
-            spread = f"{statistics.fmean(areas):.3f} | {min(areas):.3f} to {max(areas):.3f}"
-            lines.append(f"| {kind} | {pictures} | {spread} | {found:.1%} | {' | '.join(alarms)} |")
+    head = (
+        "pixels",
+        "cells",
+        "good",
+        "AUROC",
+        "folds",
+        "defects found",
+        "false alarms, alpha 0.01",
+        "false alarms, alpha 0.05",
+    )
+    lines = [f"| {' | '.join(head)} |", "|---:|---|---:|---:|---|---:|---|---|"]
+    for side, kind, count in [(s, kind, n) for s in COUNTS for kind in KINDS for n in COUNTS[s]]:
+        key = {"part": "cells", "side": side, "kind": kind, "good": count}
+        here = [row for row in rows if all(row.get(name) == value for name, value in key.items())]
+        if len(here) < FOLDS:
+            continue
+        areas = [number(row, "auroc") for row in here]
+        alarms = [describe_alarms([row[f"at_{alpha:g}"] for row in here]) for alpha in ALPHAS]
+        found = statistics.fmean(row["at_0.05"]["recall"] for row in here)
+        pictures = count or f"all, {min(row['pictures'] for row in here)}"
+        spread = f"{statistics.fmean(areas):.3f} | {min(areas):.3f} to {max(areas):.3f}"
+        lines.append(f"| {side} | {kind} | {pictures} | {spread} | {found:.1%} | {' | '.join(alarms)} |")
     return lines
 
 
