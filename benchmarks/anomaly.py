@@ -62,6 +62,8 @@ SMALL, LARGE = 224, 448
 COUNTS = {SMALL: (10, 50, 100, 0), LARGE: (10, 100, 0)}
 """Pixels, and numbers of good cells in a bank; 0 is all of the other folds."""
 DRAWINGS, LOTS, BATCH = 200, 40, 4
+SPOILERS = 10
+"""Defects that a bank may be given by mistake."""
 FRACTIONS = (1.0, 0.25, 0.1, 0.05)
 """Of all patches, that a smaller bank has."""
 GARMENTS, GARMENT_SIDE = 200, 112
@@ -285,33 +287,29 @@ def compare_with_command(world: World) -> Row:
 def list_drawings(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
     """Numbers of good cells, of lots, and banks with a defect."""
     for kind in KINDS:
-        for alpha in ALPHAS:
-            for count in (10, 30, 100):
-                yield (
-                    {"kind": kind, "drawn": "cells", "good": count, "alpha": alpha},
-                    partial(measure_promise, world, kind, count, alpha, is_grouped=False),
-                )
-            for count in (10, 30):
-                yield (
-                    {"kind": kind, "drawn": "lots", "good": count, "alpha": alpha},
-                    partial(measure_promise, world, kind, count, alpha, is_grouped=True),
-                )
+        for count in (10, 30, 100):
+            yield {"kind": kind, "drawn": "cells", "good": count}, partial(measure_promise, world, kind, count, False)
+        for count in (10, 30):
+            yield {"kind": kind, "drawn": "lots", "good": count}, partial(measure_promise, world, kind, count, True)
         yield {"kind": kind, "drawn": "one defect", "good": 30}, partial(measure_contamination, world, kind, 30)
 
 
 class Distances:
-    """Of some good cells and defects of a kind: the distance of every patch to the nearest one of every good cell.
+    """Of the cells of a kind: the distance of every patch to the nearest one of every good cell and of some defects.
 
-    So a bank of any of the cells, all patches kept, has its scores at once; `check` compares it with `Bank`.
+    So a bank of any of these, all patches kept, has its scores at once; `check` compares it with `Bank`.
     """
 
     def __init__(self, world: World, kind: str):
         self.features, self.shape = world.features(kind, SMALL)
         self.good, self.defects = np.arange(GOOD), GOOD + np.arange(DEFECTS)
         patches = normalize_patches(torch.from_numpy(self.features.astype(np.float32)), self.shape.pool_blocks)
-        n, N, _ = patches.shape
-        every = patches.flatten(0, 1)
-        self.nearest = torch.stack([1 - (one @ every.T).view(N, n, N).amax(-1) for one in patches])  # [n, N, n]
+        N = patches.shape[1]
+        columns = GOOD + SPOILERS
+        rows = patches[:columns].flatten(0, 1).T
+        self.nearest = torch.stack(
+            [1 - (one @ rows).view(N, columns, N).amax(-1) for one in patches]
+        )  # [n, N, columns]
         means = patches[self.good].mean(1).numpy()
         self.lots = KMeans(LOTS, random_state=0, n_init=1).fit_predict(means)
 
@@ -340,28 +338,34 @@ def distances(world: World, kind: str) -> Distances:
     return Distances(world, kind)
 
 
-def measure_promise(world: World, kind: str, count: int, alpha: float, is_grouped: bool) -> Row:
+def measure_promise(world: World, kind: str, count: int, is_grouped: bool) -> Row:
     """False alarms on the cells, or lots, that were not drawn, over many drawings."""
-    found, rates, alone = distances(world, kind), [], []
+    found = distances(world, kind)
     lots = found.lots if is_grouped else found.good
+    rates: dict[str, list[float]] = {f"{alpha:g}": [] for alpha in ALPHAS}
+    alone: dict[str, list[float]] = {f"{alpha:g}": [] for alpha in ALPHAS}
+    promised: dict[str, float] = {}
     for seed in range(DRAWINGS):
         drawn = np.random.default_rng([seed, count]).permutation(np.unique(lots))[:count]
         inside = np.isin(lots, drawn)
-        bank, groups = found.good[inside], lots[inside]
-        rules = fit_anomaly_decisions(DecisionSettings(alpha=alpha), found.calibration(bank, groups), groups)
+        bank, groups, others = found.good[inside], lots[inside], lots[~inside]
         scores = found.scores(found.good[~inside], bank)
-        called = rules.find_defects(rules.p_values(scores))
-        others = lots[~inside]
-        rates.append(statistics.fmean(called[others == lot].mean() for lot in np.unique(others)))
-        if is_grouped:
-            naive = fit_anomaly_decisions(DecisionSettings(alpha=alpha), found.calibration(bank, bank))
-            called = naive.find_defects(naive.p_values(scores))
-            alone.append(statistics.fmean(called[others == lot].mean() for lot in np.unique(others)) - naive.alpha)
-    mean, error = statistics.fmean(rates), statistics.stdev(rates) / DRAWINGS**0.5
-    row: Row = {"promised": rules.alpha, "false_alarms": mean, "standard_error": error}
-    if alone:
-        row["above_promise_without_groups"] = statistics.fmean(alone)
-    return row | {"largest_difference_to_bank": found.check()}
+        for ways, labels in ((rates, groups), (alone, bank)):
+            calibration = found.calibration(bank, labels)
+            for alpha in ALPHAS:
+                rules = fit_anomaly_decisions(DecisionSettings(alpha=alpha), calibration, labels)
+                called = rules.find_defects(rules.p_values(scores))
+                ways[f"{alpha:g}"].append(statistics.fmean(called[others == lot].mean() for lot in np.unique(others)))
+                if ways is rates:
+                    promised[f"{alpha:g}"] = rules.alpha
+            if not is_grouped:
+                break
+    errors = {alpha: statistics.stdev(each) / DRAWINGS**0.5 for alpha, each in rates.items()}
+    row: Row = {"promised": promised, "false_alarms": {alpha: statistics.fmean(each) for alpha, each in rates.items()}}
+    row |= {"standard_error": errors, "largest_difference_to_bank": found.check()}
+    if is_grouped:
+        row["false_alarms_without_groups"] = {alpha: statistics.fmean(each) for alpha, each in alone.items()}
+    return row
 
 
 def measure_contamination(world: World, kind: str, count: int) -> Row:
@@ -369,12 +373,12 @@ def measure_contamination(world: World, kind: str, count: int) -> Row:
     found, places, clean, spoiled, recalls = distances(world, kind), [], [], [], []
     for seed in range(DRAWINGS):
         generator = np.random.default_rng([seed, count])
-        good, defects = generator.permutation(found.good), generator.permutation(found.defects)
-        bank = np.append(good[: count - 1], defects[0])
+        good, spoiler = generator.permutation(found.good), GOOD + generator.integers(SPOILERS)
+        bank = np.append(good[: count - 1], spoiler)
         calibration = found.calibration(bank, bank)
         places.append(int((calibration > calibration[-1]).sum()) + 1)
         for areas, cells in ((clean, good[:count]), (spoiled, bank)):
-            scores = [found.scores(rows, cells) for rows in (good[count:], defects[1:])]
+            scores = [found.scores(rows, cells) for rows in (good[count:], found.defects[found.defects != spoiler])]
             areas.append(area(*scores))
             rules = fit_anomaly_decisions(DecisionSettings(), found.calibration(cells, cells))
             recalls.append(float(rules.find_defects(rules.p_values(scores[1])).mean()))
@@ -473,22 +477,15 @@ def measure_garment(world: World, good: int) -> Row:
 
 def tables(rows: list[Row]) -> str:
     """What the rows add up to, in Markdown."""
-    return "\n".join([*table_of_cells(rows), "", *table_of_promises(rows)]) + "\n"
+    parts = (table_of_cells(rows), table_of_tokens(rows), table_of_promises(rows))
+    return "\n\n".join("\n".join(part) for part in parts if len(part) > 2) + "\n"
 
 
 def table_of_cells(rows: list[Row]) -> list[str]:
     """Areas and false alarms of the folds together."""
-    head = (
-        "pixels",
-        "cells",
-        "good",
-        "AUROC",
-        "folds",
-        "defects found",
-        "false alarms, alpha 0.01",
-        "false alarms, alpha 0.05",
-    )
-    lines = [f"| {' | '.join(head)} |", "|---:|---|---:|---:|---|---:|---|---|"]
+    of_alpha = " | ".join(f"false alarms, alpha {alpha:g}" for alpha in ALPHAS)
+    lines = [f"| pixels | cells | good | AUROC | folds | defects found, alpha 0.05 | {of_alpha} |"]
+    lines.append("|---:|---|---:|---:|---|---:|---|---|")
     for side, kind, count in [(s, kind, n) for s in COUNTS for kind in KINDS for n in COUNTS[s]]:
         key = {"part": "cells", "side": side, "kind": kind, "good": count}
         here = [row for row in rows if all(row.get(name) == value for name, value in key.items())]
@@ -503,6 +500,16 @@ def table_of_cells(rows: list[Row]) -> list[str]:
     return lines
 
 
+def table_of_tokens(rows: list[Row]) -> list[str]:
+    """Areas by the class token alone."""
+    lines = ["| cells | good | nearest class token | one-class SVM on it |", "|---|---:|---:|---:|"]
+    for row in rows:
+        if row["part"] == "tokens":
+            areas = f"{number(row, 'nearest'):.3f} | {number(row, 'one_class_svm'):.3f}"
+            lines.append(f"| {row['kind']} | {row['good'] or 'all'} | {areas} |")
+    return lines
+
+
 def describe_alarms(found: list[dict[str, Any]]) -> str:
     """False alarms of all folds, with their 95 % interval, and what was promised."""
     alarms, good = sum(one["false_alarms"] for one in found), sum(one["good"] for one in found)
@@ -512,13 +519,14 @@ def describe_alarms(found: list[dict[str, Any]]) -> str:
 
 def table_of_promises(rows: list[Row]) -> list[str]:
     """Mean false alarms of all drawings."""
-    lines = ["| drawn | good | promised | mono | poly |", "|---|---:|---:|---:|---:|"]
-    here = [row for row in rows if row["part"] == "promise" and "alpha" in row]
-    for drawn, count, alpha in dict.fromkeys((row["drawn"], row["good"], row["alpha"]) for row in here):
-        of = {row["kind"]: row for row in here if (row["drawn"], row["good"], row["alpha"]) == (drawn, count, alpha)}
-        cells = [f"{of[kind]['false_alarms']:.2%}" if kind in of else "" for kind in KINDS]
-        promised = next(iter(of.values()))["promised"]
-        lines.append(f"| {count} {drawn} | {alpha:g} | {promised:.2%} | {' | '.join(cells)} |")
+    lines = ["| drawn | promised | mono | poly |", "|---|---:|---:|---:|"]
+    here = [row for row in rows if row["part"] == "promise" and "promised" in row]
+    for drawn, count in dict.fromkeys((row["drawn"], row["good"]) for row in here):
+        of = {row["kind"]: row for row in here if (row["drawn"], row["good"]) == (drawn, count)}
+        for alpha in (f"{alpha:g}" for alpha in ALPHAS):
+            cells = [f"{of[kind]['false_alarms'][alpha]:.2%}" if kind in of else "" for kind in KINDS]
+            promised = f"{next(iter(of.values()))['promised'][alpha]:.1%}"
+            lines.append(f"| {count} {drawn}, alpha {alpha} | {promised} | {' | '.join(cells)} |")
     return lines
 
 

@@ -36,6 +36,7 @@ from served import reading, saved, serving
 from vitrail import ViTAnomaly, ViTClassifier
 from vitrail.cli.main import main
 from vitrail.data.preprocess import preprocess_image
+from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.evaluate.tables import NO_LABELS
 from vitrail.export.build import Pt2File
 from vitrail.predict import onnx_predictor
@@ -378,9 +379,10 @@ def test_an_estimator_of_good_parts_says_what_its_run_says(tmp_path: Path) -> No
     draw_parts(tmp_path / "parts", good=20, defects=10)
     good, others = (sorted(tmp_path.glob(f"parts/{where}/*.png")) for where in ("train/good", "test/*"))
     fitted = ViTAnomaly(weights=str(save_weights(tmp_path / "theirs")), out=tmp_path / "run").fit([*map(str, good)])
-    said = rows(Predictor.open(tmp_path / "run").predict(others).records())
-    np.testing.assert_allclose(-fitted.score_samples([*map(str, others)]), said.chances[:, 0], atol=TOLERANCE)
-    assert [{-1: "defect", 1: "good"}[one] for one in fitted.predict([*map(str, others)]).tolist()] == said.labels
+    said = Predictor.open(tmp_path / "run").predict(others)
+    assert isinstance(said, ClassificationPredictions) and said.scores is not None
+    np.testing.assert_allclose(-fitted.score_samples([*map(str, others)]), said.scores, atol=TOLERANCE)
+    assert [{-1: "defect", 1: "good"}[one] for one in fitted.predict([*map(str, others)]).tolist()] == list(said.labels)
 
 
 @pytest.mark.parametrize("task", ["labels", "numbers", "parts"])
