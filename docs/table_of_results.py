@@ -1,4 +1,4 @@
-"""Write the table of measured figures into README.md between its two markers, from benchmarks/results/."""
+"""Write the tables of measured figures into README.md and docs/anomaly.md, from benchmarks/results/."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def main() -> None:
     """Replace what stands between the markers."""
     fill(PAGE, "results", table())
     fill(PAGE, "peers", peers())
+    fill(PAGE.parent / "docs" / "anomaly.md", "measured", (RESULTS / "anomaly.md").read_text(encoding="utf-8").strip())
 
 
 def table() -> str:

@@ -30,11 +30,13 @@ from corpus.all_cases import CASES
 from corpus.case import Case
 from corpus.writing import png16
 from end_to_end import drawn_tasks
+from good_parts import draw_parts, save_weights
 from quick_fits import LEARNING, digits
 from served import reading, saved, serving
-from vitrail import ViTClassifier
+from vitrail import ViTAnomaly, ViTClassifier
 from vitrail.cli.main import main
 from vitrail.data.preprocess import preprocess_image
+from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.evaluate.tables import NO_LABELS
 from vitrail.export.build import Pt2File
 from vitrail.predict import onnx_predictor
@@ -81,14 +83,14 @@ class Told(NamedTuple):
 
     labels: list[str]
     chances: np.ndarray
-    """Probabilities [n, K], or numbers as a fraction of the largest."""
+    """Probabilities [n, K], or numbers as a fraction of the largest, or scores and p-values of an anomaly model."""
     abstained: list[str] | None = None
     """None from a door that does not say it."""
 
 
 def rows(records: Sequence[dict[str, Any]]) -> Told:
     """What predictions rows say, from whichever door."""
-    names = [name for name in records[0] if name.startswith(("prob_", "value_"))]
+    names = [name for name in records[0] if name.startswith(("prob_", "value_", "score", "p_value"))]
     chances = np.array([[float(record[name]) for name in names] for record in records])
     found = [record.get("label", "") for record in records]
     labels = [label if isinstance(label, str) else "|".join(label) or NO_LABELS for label in found]
@@ -357,11 +359,35 @@ def folds(tmp_path_factory: pytest.TempPathFactory) -> House:
     return small_house(folder, "digits", pictures, "--folds", "3", "--image-size", "16")
 
 
-@pytest.mark.parametrize("task", ["labels", "numbers"])
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """A bank of good parts; asked of good ones and of defects that it has not seen."""
+    folder = tmp_path_factory.mktemp("parts")
+    draw_parts(folder / "parts", good=40, defects=30)
+    words = ["--task", "anomaly", "--weights", str(save_weights(folder / "theirs")), "--alpha", "0.05"]
+    assert main(["train", str(folder / "parts" / "train"), *words, "--out", str(folder / "run")]) == 0
+    assert [main(["export", str(folder / "run"), "--to", kind]) for kind in ("pt2", "onnx")] == [0, 0]
+    return House(folder / "run", tuple(sorted(folder.glob("parts/test/*/*.png"))), made(folder / "written"))
+
+
+def test_the_parts_are_good_and_defects(parts: House) -> None:
+    said = DOORS["Python, paths"](parts)
+    assert len(parts.pictures) == 60 and 20 <= said.labels.count("defect") <= 40 and said.chances.shape == (60, 2)
+
+
+def test_an_estimator_of_good_parts_says_what_its_run_says(tmp_path: Path) -> None:
+    draw_parts(tmp_path / "parts", good=20, defects=10)
+    good, others = (sorted(tmp_path.glob(f"parts/{where}/*.png")) for where in ("train/good", "test/*"))
+    fitted = ViTAnomaly(weights=str(save_weights(tmp_path / "theirs")), out=tmp_path / "run").fit([*map(str, good)])
+    said = Predictor.open(tmp_path / "run").predict(others)
+    assert isinstance(said, ClassificationPredictions) and said.scores is not None
+    np.testing.assert_allclose(-fitted.score_samples([*map(str, others)]), said.scores, atol=TOLERANCE)
+    assert [{-1: "defect", 1: "good"}[one] for one in fitted.predict([*map(str, others)]).tolist()] == list(said.labels)
+
+
+@pytest.mark.parametrize("task", ["labels", "numbers", "parts"])
 @pytest.mark.parametrize("door", OTHER_DOORS)
-def test_labels_and_numbers_are_the_same_behind_every_door(
-    door: str, task: str, request: pytest.FixtureRequest
-) -> None:
+def test_every_other_task_is_the_same_behind_every_door(door: str, task: str, request: pytest.FixtureRequest) -> None:
     other: House = request.getfixturevalue(task)
     agree(door, other, DOORS["Python, paths"](other))
 
@@ -372,7 +398,7 @@ def test_an_ensemble_of_folds_answers_alike_behind_every_door(door: str, folds: 
 
 
 @pytest.mark.parametrize("capability", ["avx2", "default"])
-@pytest.mark.parametrize("task", ["house", "labels", "numbers", "folds"])
+@pytest.mark.parametrize("task", ["house", "labels", "numbers", "folds", "parts"])
 def test_a_processor_with_fewer_instructions_gives_the_same_answers(
     task: str, capability: str, request: pytest.FixtureRequest
 ) -> None:

@@ -15,6 +15,7 @@ from .. import config
 from ..data.labels.defects import DEFECT
 from ..stats import auc
 from ..stats.intervals import bootstrap_interval, proportion_interval
+from .conformal import Promise
 from .metrics import (
     auc_fields,
     describe_images,
@@ -70,7 +71,7 @@ class AnomalyMetrics:
     """The fraction of good images that are called defects."""
     false_alarms_interval: Span | None = None
     false_alarms_p_value: float | None = None
-    """Chance of as many false alarms or more if alpha is their rate (binomial test)."""
+    """Chance of as many false alarms or more if these good images are as those of the calibration (beta-binomial)."""
     recall: float | None = None
     """Fraction of the defects that are found."""
     recall_interval: Span | None = None
@@ -155,7 +156,7 @@ class AnomalyMetrics:
 def compute_anomaly_metrics(
     predictions: ClassificationPredictions,
     groups: np.ndarray | None = None,
-    alpha: float | None = None,
+    promise: Promise | None = None,
     seed: int = 0,
     samples: int = 1000,
 ) -> AnomalyMetrics:
@@ -163,7 +164,7 @@ def compute_anomaly_metrics(
 
     Args:
         groups: of each image, such as its lot.
-        alpha: the promised rate of false alarms.
+        promise: the rate of false alarms, and what it rests on.
         seed, samples: of the bootstrap.
 
     Raises:
@@ -179,10 +180,9 @@ def compute_anomaly_metrics(
     own = None if groups is None else groups[known]
     fields = _rate_fields(is_defect, called, own)
     good = int((~is_defect).sum())
-    if good and alpha is not None:
-        from scipy.stats import binom
-
-        fields["false_alarms_p_value"] = float(binom.sf(int(called[~is_defect].sum()) - 1, good, alpha))
+    if good and promise is not None:
+        groups_of_good = None if own is None else own[~is_defect]
+        fields["false_alarms_p_value"] = promise.chance_of_alarms(called[~is_defect], groups_of_good)
     if 0 < good < len(scores):
         fields |= auc_fields(auc.roc_auc_with_influence(is_defect, scores, groups=own))
         fields |= _precision_fields(is_defect, scores, own, seed, samples)
@@ -192,7 +192,7 @@ def compute_anomaly_metrics(
         groups=None if own is None else len(np.unique(own)),
         good=good,
         defects=len(scores) - good,
-        alpha=alpha,
+        alpha=None if promise is None else promise.alpha,
         per_type=_compute_per_type(predictions, known, groups),
         **fields,
     )

@@ -6,8 +6,10 @@ The guarantee is marginal and holds for images exchangeable with the validation 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
 from ..errors import DataError, UsageError
 
@@ -65,6 +67,37 @@ def conformal_p_values(
 def smallest_p_value(calibration: tuple[float, ...], weights: tuple[float, ...] = ()) -> float:
     """The smallest p-value that these calibration images allow: 1 / (n + 1), or with weights 1 / (groups + 1)."""
     return 1 / (1 + (sum(weights) if weights else len(calibration)))
+
+
+class Promise(NamedTuple):
+    """The rate of false alarms that p-values promise, and what it rests on."""
+
+    alpha: float
+    """A good image is called a defect with at most this probability."""
+    calibrated: int
+    """Good images, or groups of them, that the p-values count."""
+
+    def chance_of_alarms(self, called: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None) -> float:
+        """The chance of as many alarms or more on good images that are exchangeable with those of the calibration.
+
+        The rate that a calibration has reached is itself drawn: Beta(k, N + 1 - k) with k = alpha (N + 1). A binomial
+        test at alpha would doubt one of seven honest models with N = 99 that is shown 1,000 good images.
+
+        Args:
+            called: whether each good image is called a defect.
+            groups: of each image; the alarms of one group count together as their share of it, rounded down in all.
+
+        Source: Vovk 2012, "Conditional validity of inductive conformal predictors", section 3.
+        """
+        from scipy.stats import betabinom
+
+        alarms, n = int(called.sum()), len(called)
+        if groups is not None:
+            _, numbers = np.unique(groups, return_inverse=True)
+            shares = np.bincount(numbers, called) / np.bincount(numbers)
+            alarms, n = int(shares.sum() + 1e-9), len(shares)
+        k = max(1, int(self.alpha * (self.calibrated + 1) + 1e-9))
+        return float(betabinom.sf(alarms - 1, n, k, self.calibrated + 1 - k))
 
 
 def conformal_quantile(

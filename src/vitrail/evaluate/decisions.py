@@ -111,6 +111,14 @@ class Decisions:
         return conformal.conformal_p_values(scores, self.calibration, self.calibration_weights)
 
     @property
+    def promise(self) -> conformal.Promise | None:
+        """Of anomaly: the rate of false alarms that is promised."""
+        if not self.calibration:
+            return None
+        calibrated = round(sum(self.calibration_weights)) or len(self.calibration)
+        return conformal.Promise(self.alpha, calibrated)
+
+    @property
     def alarm_score(self) -> float:
         """The anomaly score above which an image is called a defect."""
         ends = np.nextafter(np.array(self.calibration), np.inf)  # just above each calibration score

@@ -13,6 +13,7 @@ from ..files import atomic
 from . import metrics, multilabel_metrics, regression_metrics
 from .anomaly_metrics import AnomalyMetrics, compute_anomaly_metrics
 from .calibration import TargetScaling
+from .conformal import Promise
 from .metrics import ClassificationMetrics
 from .multilabel_metrics import MultilabelMetrics
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions, TaskPredictions
@@ -26,7 +27,7 @@ def compute_metrics(
     scaling: TargetScaling | None = None,
     groups: np.ndarray | None = None,
     ordered: bool = False,
-    alpha: float | None = None,
+    promise: Promise | None = None,
 ) -> TaskMetrics:
     """Compute every metric of one table.
 
@@ -34,13 +35,13 @@ def compute_metrics(
         scaling: target scaling of regression; its mean is the constant prediction to compare with.
         groups: group of each image, such as its patient; images of one group may be correlated.
         ordered: whether the classes are ordinal, such as grades.
-        alpha: of anomaly, the promised rate of false alarms.
+        promise: of anomaly, the rate of false alarms.
 
     Raises:
         DataError: no image has a known target, or a prediction is not finite.
     """
     if isinstance(predictions, ClassificationPredictions) and predictions.scores is not None:
-        return compute_anomaly_metrics(predictions, groups, alpha)
+        return compute_anomaly_metrics(predictions, groups, promise)
     if isinstance(predictions, ClassificationPredictions):
         return metrics.compute_classification_metrics(predictions, groups, ordered)
     if isinstance(predictions, MultilabelPredictions):

@@ -102,7 +102,7 @@ def evaluate_model(
     predictions = predict_labelled(predictor, labelled, skip_bad, progress)
     groups = get_prediction_groups(labelled, predictions)
     decisions = predictor.decisions
-    metrics = compute_metrics(predictions, predictor.scaling, groups, decisions.ordered, decisions.alpha)
+    metrics = compute_metrics(predictions, predictor.scaling, groups, decisions.ordered, decisions.promise)
     if isinstance(metrics, AnomalyMetrics):
         member = predictor.single_member()
         assert isinstance(member.model, ViT)

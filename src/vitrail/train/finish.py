@@ -102,7 +102,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         evaluated = [
             EvaluatedSplit(
                 table,
-                compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered, decided.alpha),
+                compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered, decided.promise),
             )
             for split, table in predictions.items()
             if dataset.source.task == "classification" or not np.isnan(dataset.targets(split)).all()

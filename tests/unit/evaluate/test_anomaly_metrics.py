@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.ndimage import label
+from scipy.stats import binom
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from vitrail.data.labels.defects import MASK_COLUMN
 from vitrail.data.source import Source
 from vitrail.errors import DataError
-from vitrail.evaluate.anomaly_metrics import compute_anomaly_metrics
+from vitrail.evaluate.anomaly_metrics import MIN_P_VALUE, compute_anomaly_metrics
+from vitrail.evaluate.conformal import Promise
+from vitrail.evaluate.decisions import fit_anomaly_decisions
 from vitrail.evaluate.pixel_metrics import _compute, count_levels, read_mask, spread_map
 from vitrail.evaluate.predictions import ClassificationPredictions, anomaly_fields, read_predictions_csv
 from vitrail.evaluate.task_metrics import compute_metrics, iter_results
+from vitrail.evaluate.thresholds import DecisionSettings
 from vitrail.spec import ImageSpec
 
 
@@ -38,7 +42,7 @@ def table(n: int = 60, good: int = 40) -> ClassificationPredictions:
 
 def test_metrics_are_those_of_scikit_learn():
     predictions = table()
-    metrics = compute_metrics(predictions, alpha=0.1)
+    metrics = compute_metrics(predictions, promise=Promise(0.1, 99))
     assert predictions.targets is not None and predictions.scores is not None
     assert metrics.auroc == pytest.approx(roc_auc_score(predictions.targets, predictions.scores))
     assert metrics.average_precision == pytest.approx(average_precision_score(predictions.targets, predictions.scores))
@@ -58,11 +62,36 @@ def test_metrics_are_those_of_scikit_learn():
 
 
 def test_more_false_alarms_than_promised_are_doubted():
-    doubted = compute_anomaly_metrics(table(40, 40), alpha=0.01)
+    doubted = compute_anomaly_metrics(table(40, 40), promise=Promise(0.01, 999))
     assert doubted.auroc is None and doubted.recall is None and doubted.false_alarms is not None
     assert "1.0% were promised: the chance of so many is" in doubted.describe_doubt()
-    assert compute_anomaly_metrics(table(40, 40), alpha=0.5).describe_doubt() == ""
+    assert compute_anomaly_metrics(table(40, 40), promise=Promise(0.5, 99)).describe_doubt() == ""
     assert doubted.headline().startswith("False alarms ")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_honest_models_are_seldom_doubted(grouped: bool):
+    generator, doubted, binomial = np.random.default_rng(0), 0, 0
+    groups = np.repeat(np.arange(200), 5)
+    for _ in range(400):
+        scores = generator.normal(size=(299, 5)) + 2 * generator.normal(size=(299, 1)) * grouped
+        calibration = scores[:99] if grouped else scores[:99, :1]
+        of = np.repeat(np.arange(99), 5) if grouped else None
+        rules = fit_anomaly_decisions(DecisionSettings(alpha=0.01), calibration.ravel(), of)
+        called = rules.find_defects(rules.p_values(scores[99:].ravel()))
+        assert rules.promise == Promise(0.01, 99)
+        doubted += rules.promise.chance_of_alarms(called, groups if grouped else None) < MIN_P_VALUE
+        binomial += binom.sf(called.sum() - 1, len(called), 0.01) < MIN_P_VALUE
+    assert doubted <= 9  # four of 400 are expected at most; more than nine come by chance once in a hundred times
+    assert grouped or binomial > 40  # a test at alpha, as if it were the rate itself
+
+
+def test_pictures_that_have_changed_are_doubted():
+    generator = np.random.default_rng(0)
+    rules = fit_anomaly_decisions(DecisionSettings(alpha=0.01), generator.normal(size=99))
+    called = rules.find_defects(rules.p_values(generator.normal(size=200) + 1.5))
+    assert rules.promise is not None and rules.promise.chance_of_alarms(called, None) < MIN_P_VALUE
+    assert rules.promise.chance_of_alarms(np.zeros(200, bool), None) == 1
 
 
 def test_defects_alone_have_a_recall_and_no_area():

@@ -240,8 +240,13 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
 
 
 def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
-    """The model of an anomaly run: a bank of the training images' patches, and the score of each image without it."""
+    """The model of an anomaly run: a bank of the training images' patches, and the score of each image without it.
+
+    Features are computed in float32, in which images are scored later. In bfloat16 the scores of the same cells were
+    smaller by 0.0005 in the mean and up to 0.002, so that more good images than promised would be called defects.
+    """
     run, plan, dataset = context.run, context.plan, context.dataset
+    exact = dataclasses.replace(plan, compute=dataclasses.replace(plan.compute, precision="float32"))
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
     start_time = time.perf_counter()
@@ -252,7 +257,7 @@ def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
     sampled = dataclasses.replace(dataset, splits={**dataset.splits, "train": rows})
     with listen_for_signals() as signal_request:
         good = yield from extract_features(
-            dataclasses.replace(context, dataset=sampled), model, "train", signal_request
+            dataclasses.replace(context, plan=exact, dataset=sampled), model, "train", signal_request
         )
     if signal_request:  # with the last portion
         message = f"Interrupted after the features. {resume_instructions(run.path)}"

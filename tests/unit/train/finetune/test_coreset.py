@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from good_parts import MACHINE, SHAPE, draw_parts, save_weights
+from vitrail import runtime
 from vitrail.checkpoints import bundle
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DamagedFileError, DataError, UsageError
@@ -29,7 +30,8 @@ from vitrail.train.calibration_file import read_calibration, write_calibration
 from vitrail.train.events import Event, FinishEvent, Note
 from vitrail.train.finetune import coreset, finetune_planner
 from vitrail.train.finetune.coreset import choose_patches, fill_bank, sample_images
-from vitrail.train.request import TrainRequest
+from vitrail.train.plan import FinetuneSettings
+from vitrail.train.request import DatasetFingerprint, TrainRequest
 
 CPU = torch.device("cpu")
 BANK = dataclasses.replace(
@@ -80,6 +82,18 @@ def test_of_too_many_images_a_sample_is_taken(monkeypatch: pytest.MonkeyPatch):
     rows = np.arange(20, 40)
     sampled = sample_images(rows, BANK, 0)
     assert len(sampled) == 7 and set(sampled.tolist()) <= set(rows.tolist()) and sampled.tolist() == sorted(sampled)
+
+
+@pytest.mark.parametrize(("n", "side"), [(10, 448), (700, 448), (1400, 336), (100_000, 112)])
+def test_good_pictures_are_counted_once_for_the_minutes(n: int, side: int):
+    fingerprint = DatasetFingerprint(
+        name="parts", num_images=n, num_classes=2, height=500, width=500, channels=3, low=0, high=255, task="anomaly"
+    )
+    machine = runtime.choose(RuntimeSettings(device="cpu", threads=2, precision="bfloat16"))
+    small = ViTConfig(image_size=(518, 518), patch=(14, 14), width=384, depth=12, heads=6, mlp_width=1536)  # ViT-S/14
+    request = TrainRequest(data=DataSettings(source="parts", task="anomaly"), weights="theirs")
+    shape, why = finetune_planner._choose_bank_shape(fingerprint, request, machine, small, FinetuneSettings(), 600)
+    assert shape.image_size == (side, side) and f"for all patches of {n:,} pictures" in why["model.image_size"]
 
 
 def test_calibration_survives_its_file(tmp_path: Path):
@@ -178,6 +192,15 @@ def test_good_pictures_alone_make_a_model_and_no_report(tmp_path: Path):
     assert "No pictures are held out: every good one is left out of the bank in turn" in said
     assert "No pictures were held out, so there is no report" in said
     assert Predictor.open(tmp_path / "run").decisions.alpha == pytest.approx(1 / 13)
+
+
+def test_the_promise_is_made_in_the_precision_of_the_answers(tmp_path: Path, world: tuple[Path, Path, list[Event]]):
+    machine = dataclasses.replace(MACHINE, precision="bfloat16")
+    request = TrainRequest(
+        data=DataSettings(source=str(world[1]), task="anomaly"), weights=str(save_weights(tmp_path / "theirs"))
+    )
+    list(training.fit(request, machine, tmp_path / "run"))
+    assert (tmp_path / "run" / "calibration.csv").read_bytes() == (world[0] / "calibration.csv").read_bytes()
 
 
 def test_without_weights_the_run_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
