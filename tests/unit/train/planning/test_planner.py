@@ -114,7 +114,9 @@ def test_answers_are_averaged_over_moves_of_a_pixel_where_that_is_little_but_not
     assert ("recipe.tta_shift" in reasons) == ("recipe.tta_shift_vertical" in reasons) == bool(shift)
 
 
-def test_without_shifts_there_are_no_vertical_ones():
+def test_without_shifts_there_are_no_vertical_ones_nor_for_digits():
+    digits = draft_plan(dataclasses.replace(CLOTHES, name="digits"), wishes(), MACHINE)[0].recipe
+    assert digits.tta_shift == 1 and digits.views.num_views == 3
     assert draft_plan(CLOTHES, wishes(overrides={"recipe.tta_shift": "0"}), MACHINE)[0].recipe.views.num_views == 2
     with pytest.raises(UsageError, match=r"recipe\.tta_shift_vertical needs a recipe\.tta_shift above 0"):
         draft_plan(CLOTHES, wishes(overrides={"recipe.tta_shift": "0", "recipe.tta_shift_vertical": "true"}), MACHINE)
