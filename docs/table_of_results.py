@@ -102,7 +102,7 @@ def peers() -> str:
         lines.append(f"| Vitrail after {found['short_seconds']:.0f} seconds | {found['short']:.2%} | |")
         mixed = f"mixup {peer['mixup']:g}" if peer["mixup"] else "no mixup, which its recipe begins at 30 epochs"
         how.append(f"timm's ViT by AdamW at the best of three rates, label smoothing, {mixed}; pictures, batches")
-        views = f"over the {peer['views']} views that Vitrail answers by, it has {peer['accuracy_with_our_views']:.2%}"
+        views = f"over the {peer['views']} views of Vitrail's answers, it has {peer['accuracy_with_our_views']:.2%}"
         how.append(f"and number format are the same; {views}.")
         how.append(f"`python benchmarks/fashion_mnist_peer.py --minutes {_minutes(path)}`")
     return "\n".join([*lines, "", *how])

@@ -18,7 +18,7 @@ from vitrail.model.vit import create_model
 from vitrail.predict.predictor import PredictorMember
 from vitrail.spec import ImageSpec
 
-BOTH = TtaViews(flip=True, shift=1)
+BOTH = TtaViews(flip=True, shift=1, vertical=True)
 NAMES = ("cat", "dog", "fish")
 DECIDED = {
     "nothing": Decisions(),

@@ -45,7 +45,12 @@ from vitrail.predict.predictor import Predictor
 
 pytestmark = pytest.mark.wide
 
-SETTINGS = {"recipe.tta_shift": 1, "decisions.abstain_fraction": 0.2, "data.val_fraction": 0.3}
+SETTINGS = {
+    "recipe.tta_shift": 1,
+    "recipe.tta_shift_vertical": True,
+    "decisions.abstain_fraction": 0.2,
+    "data.val_fraction": 0.3,
+}
 CLASSES = 6
 TOLERANCE = 1e-4
 """Largest difference of two scores of a picture."""

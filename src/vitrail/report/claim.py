@@ -335,7 +335,8 @@ def _describe_ensembling(record: RunRecord) -> str:
             f"The models of all folds answer together on new pictures; the figures here are of single ones.{measured}"
         )
     recipe = record.plan_section("recipe")
-    views = [name for name, setting in (("mirror", "tta_flip"), ("shift", "tta_shift")) if recipe.get(setting)]
+    settings = {"mirror": "tta_flip", "shift": "tta_shift", "vertical shift": "tta_shift_vertical"}
+    views = [name for name, setting in settings.items() if recipe.get(setting)]
     averaged = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
     return f"No: one model answers.{averaged}"
 

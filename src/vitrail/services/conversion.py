@@ -232,9 +232,8 @@ def _list_losses(
     notes = []
     views = TtaViews.from_notes(info, "the bundle")
     if views.num_views > 1:
-        moved = ["its mirror image"] * views.flip + [f"itself moved by {views.shift} to either side"] * bool(
-            views.shift
-        )
+        sides = "left, right, up and down" if views.vertical else "to either side"
+        moved = ["its mirror image"] * views.flip + [f"itself moved by {views.shift} {sides}"] * bool(views.shift)
         notes.append(f"vitrail predict averages over every picture and {' and '.join(moved)} here, and {to} does not")
     decisions = read_decisions(info, parse_task(model_info.task), model_info.classes, "the bundle")
     fitted = ["a temperature"] * bool(decisions.temperature) + ["thresholds"] * bool(decisions.thresholds)

@@ -28,7 +28,7 @@ from ..train.events import (
     TaskProgress,
     ValidationEvent,
 )
-from ..train.plan import CNN_TEACHER, Plan
+from ..train.plan import CNN_TEACHER, Plan, Recipe
 from ..train.planning.throughput import THREADS_MEASURED
 from ..train.signals import FOLDS_FILE, TUNE_FILE, resume_instructions
 from .progress import SECONDS_BETWEEN_LINES, format_stage, start_timer
@@ -286,7 +286,7 @@ def format_plan(plan_event: PlanEvent) -> list[str]:
         ("steps", f"{recipe.steps:,} of {recipe.batch_size} pictures", "recipe.steps"),
         ("early steps", _describe_early_steps(plan), "recipe.patch_keep_rate"),
         ("variety", _describe_augmentation(plan), "recipe.mixup"),
-        ("answers", _describe_tta(plan), "recipe.tta_shift" if recipe.tta_shift else "recipe.tta_flip"),
+        ("answers", *_describe_tta(recipe)),
         ("machine", machine, "compute.precision"),
         ("threads", _describe_threads(plan_event), "compute.threads"),
     ]
@@ -385,8 +385,10 @@ def _describe_augmentation(plan: Plan) -> str:
     return ", ".join([*words, *(f"{name} {value:g}" for name, value in numbers.items() if value)])
 
 
-def _describe_tta(plan: Plan) -> str:
-    """Test-time augmentation; empty if there is none."""
-    views = plan.recipe.views
-    words = ["mirrored"] * views.flip + [f"moved by {views.shift}"] * bool(views.shift)
-    return f"mean of {views.num_views} views: {', '.join(words)}" if words else ""
+def _describe_tta(recipe: Recipe) -> tuple[str, str]:
+    """Test-time augmentation, empty if there is none; and the field whose reason says what it costs."""
+    views = recipe.views
+    sides = " to every side" if views.vertical else ""
+    words = ["mirrored"] * views.flip + [f"moved by {views.shift}{sides}"] * bool(views.shift)
+    field = "tta_shift_vertical" if views.vertical else "tta_shift" if views.shift else "tta_flip"
+    return f"mean of {views.num_views} views: {', '.join(words)}" if words else "", f"recipe.{field}"

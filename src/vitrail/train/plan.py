@@ -153,6 +153,8 @@ class Recipe:
     tta_shift: int = 0
     """Test-time augmentation: average the predictions for a picture and itself shifted left and right by so many
     pixels; 0 shifts nothing."""
+    tta_shift_vertical: bool = False
+    """Test-time augmentation: average over the picture shifted up and down by tta_shift pixels too."""
     extended_at: int = 0
     """Step at which --extend added steps to the run; 0 if it never did."""
     extended_lr_factor: float = 0.0
@@ -207,12 +209,14 @@ class Recipe:
                 "recipe.batch_size must be a multiple of recipe.repeated_augmentation, so that every picture is in its "
                 f"batch as often. Got batch_size={self.batch_size}, repeated_augmentation={self.repeated_augmentation}."
             )
+        if self.tta_shift_vertical and not self.tta_shift:
+            raise UsageError("recipe.tta_shift_vertical needs a recipe.tta_shift above 0. Set it to false, or shift.")
         check_steps_history("recipe", self.steps, self.steps_history)
 
     @property
     def views(self) -> TtaViews:
         """Test-time augmentation."""
-        return TtaViews(self.tta_flip, self.tta_shift)
+        return TtaViews(self.tta_flip, self.tta_shift, self.tta_shift_vertical)
 
     @property
     def is_asymmetric(self) -> bool:

@@ -89,6 +89,7 @@ DEFAULT_REASONS = {
     "recipe.repeated_augmentation": "other pictures teach more than the same ones again",
     "recipe.tta_flip": "as the pictures are mirrored in training",
     "recipe.tta_shift": "measured for pictures of 28 to 55 pixels alone",
+    "recipe.tta_shift_vertical": "only beside shifts to the sides",
     "recipe.extended_at": "never extended",
     "recipe.extended_lr_factor": "never extended",
     "compute.timeout": "a leader may look at a million pictures before the others hear of it",

@@ -94,9 +94,11 @@ def test_the_positive_class_is_answered_from_its_threshold_on_and_not_from_one_h
 
 
 def test_every_view_is_looked_at():
-    images = pictures(member().spec)
-    alone, both = (told_by_module(member(views=views), images)[0].probabilities for views in (TtaViews(), BOTH))
-    assert np.abs(alone - both).max() > 1e-3
+    images, sideways = pictures(member().spec), TtaViews(flip=True, shift=1)
+    alone, six, both = (
+        told_by_module(member(views=views), images)[0].probabilities for views in (TtaViews(), sideways, BOTH)
+    )
+    assert np.abs(alone - both).max() > 1e-3 and np.abs(six - both).max() > 1e-3
     mirrored = told_by_module(member(), np.ascontiguousarray(images[:, :, ::-1]))[0].probabilities
     np.testing.assert_allclose(both, mirrored, atol=1e-5)
 

@@ -77,7 +77,7 @@ def test_a_file_answers_as_the_model_does_one_and_five_at_a_time(kind, task, dec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("views", [TtaViews(shift=2), TtaViews(flip=True), TtaViews()])
+@pytest.mark.parametrize("views", [TtaViews(shift=2, vertical=True), TtaViews(flip=True), TtaViews()])
 def test_every_view_is_in_the_graph(views, tmp_path):
     one = member(views=views)
     assert export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))[0].difference < 2e-5

@@ -56,10 +56,13 @@ def test_a_smaller_early_size_and_no_variety_are_told_and_left_out():
 
 def test_answers_that_are_averaged_are_told():
     reasons = {"recipe.tta_shift": "small pictures", "recipe.tta_flip": "as in training"}
-    both, mirror = (
-        words.format_plan(PlanEvent(Plan(recipe=Recipe(tta_flip=True, tta_shift=n)), reasons)) for n in (2, 0)
+    reasons["recipe.tta_shift_vertical"] = "five times the work"
+    four, both, mirror = (
+        words.format_plan(PlanEvent(Plan(recipe=Recipe(tta_flip=True, **shifts)), reasons))
+        for shifts in ({"tta_shift": 2, "tta_shift_vertical": True}, {"tta_shift": 2}, {})
     )
-    assert [" ".join(line.split()) for line in (both[-2], mirror[-2])] == [
+    assert [" ".join(line.split()) for line in (four[-2], both[-2], mirror[-2])] == [
+        "answers mean of 10 views: mirrored, moved by 2 to every side five times the work",
         "answers mean of 6 views: mirrored, moved by 2 small pictures",
         "answers mean of 2 views: mirrored as in training",
     ]

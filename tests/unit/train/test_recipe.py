@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from vitrail import config
 from vitrail.errors import UsageError
+from vitrail.evaluate.tta import TtaViews
 from vitrail.spec import Grid
-from vitrail.train.plan import ProgressiveStage, Recipe
+from vitrail.train.plan import Plan, ProgressiveStage, Recipe
 
 GRID = Grid(7, 7)
 
@@ -62,6 +64,7 @@ def test_at_least_one_patch_is_kept():
         ({"random_erasing": -0.1}, r"recipe.random_erasing must lie in 0..1. Got -0.1"),
         ({"mixup": -0.2}, r"recipe.mixup must be 0 or more. Got -0.2"),
         ({"cutmix": float("inf")}, r"recipe.cutmix must be 0 or more. Got inf"),
+        ({"tta_shift_vertical": True}, r"recipe.tta_shift_vertical needs a recipe.tta_shift above 0"),
         ({"repeated_augmentation": 0}, r"recipe.repeated_augmentation must be at least 1. Got 0"),
         (
             {"batch_size": 128, "repeated_augmentation": 3},
@@ -109,3 +112,10 @@ def test_epochs_count_each_picture_once(batch, repeats, count, epochs):
 def test_early_sizes_outside_their_bounds_are_refused(field, value):
     with pytest.raises(UsageError, match=rf"recipe\.{field} must lie in .* Got {value}"):
         Recipe(**{field: value})
+
+
+def test_a_plan_from_before_there_were_vertical_shifts_keeps_its_six_views(tmp_path):
+    lines = config.to_toml(Plan(recipe=Recipe(tta_flip=True, tta_shift=1)), {}).splitlines(keepends=True)
+    (tmp_path / "plan.toml").write_text("".join(line for line in lines if "tta_shift_vertical" not in line))
+    views = config.read_toml(tmp_path / "plan.toml", Plan).recipe.views
+    assert views == TtaViews(flip=True, shift=1) and views.num_views == 6

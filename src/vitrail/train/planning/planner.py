@@ -176,11 +176,7 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
             "recipe.transpose exchanges rows and columns, which only square pictures have alike. Leave it out, or give "
             f"a square --image-size. Got {plan.image.height}x{plan.image.width}."
         )
-    if plan.recipe.tta_shift >= plan.image.width:
-        raise UsageError(
-            f"recipe.tta_shift must be below the width of the pictures, {plan.image.width} pixels. Got "
-            f"{plan.recipe.tta_shift}."
-        )
+    plan.recipe.views.check_size(plan.image.height, plan.image.width, "recipe.tta_shift")
     if plan.recipe != plan.recipe.without_extension():
         raise UsageError(
             "recipe.extended_at and recipe.extended_lr_factor are written by --extend alone. Leave them out."

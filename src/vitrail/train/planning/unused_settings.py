@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...errors import UsageError
 from ..plan import Plan
 
-PROBE_SETTINGS = ("recipe.flip", "recipe.tta_flip", "recipe.tta_shift", "recipe.steps")
+PROBE_SETTINGS = ("recipe.flip", "recipe.tta_flip", "recipe.tta_shift", "recipe.tta_shift_vertical", "recipe.steps")
 """Fields of [recipe] that a linear probe uses."""
 STEP_ONLY_SETTINGS = (
     "model.dropout",

@@ -11,6 +11,7 @@ import torch
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.source import Source
+from vitrail.evaluate.tta import TtaViews
 from vitrail.train import events as events_module
 from vitrail.train.context import PlanContext
 from vitrail.train.dataset import Dataset
@@ -87,8 +88,8 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
     assert evaluation(4) == pytest.approx(fresh + 3 * 4 + 2 * 10)
 
 
-@pytest.mark.parametrize("mirror, shift, views", [(False, 0, 1), (True, 0, 2), (True, 1, 6)])
-def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror, shift, views, monkeypatch):
+@pytest.mark.parametrize("views", [TtaViews(), TtaViews(True), TtaViews(True, 1), TtaViews(True, 1, vertical=True)])
+def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(views, monkeypatch):
     source = Source(
         name="drawn", classes=("a", "b"), images=np.zeros((150, 4, 4), np.uint8), targets=np.arange(150) % 2,
         ids=tuple(map(str, range(150))),
@@ -98,11 +99,12 @@ def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror
     monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures, count: 0.01)
     watch = RunTimer()
     watch.decode_seconds = 5.0  # a tenth of a second a picture
-    plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, tta_flip=mirror, tta_shift=shift))
+    recipe = Recipe(steps=40, tta_flip=views.flip, tta_shift=views.shift, tta_shift_vertical=views.vertical)
+    plan = dataclasses.replace(Plan(), recipe=recipe)
     context = PlanContext(plan=plan, dataset=Dataset(source, parts), images=pictures)
     told = cost_estimate.estimate_cost(context, Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)), 0.0, watch)
     looks = 20 * 10 * 0.01
     assert told.training == 20.0 + looks
-    held_out = 100 * 0.01 * views + 120 * 0.1 + 50 * (0.01 + 0.1)  # and what is familiar
+    held_out = 100 * 0.01 * views.num_views + 120 * 0.1 + 50 * (0.01 + 0.1)  # and what is familiar
     maps = 12 * 6 * 0.01
     assert told.evaluation == pytest.approx(held_out + maps + cost_estimate.REPORT_SECONDS)

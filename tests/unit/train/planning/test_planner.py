@@ -110,8 +110,16 @@ def test_digits_are_never_mirrored_and_clothes_are():
 @pytest.mark.parametrize(("side", "shift"), [(8, 0), (28, 1), (32, 1), (64, 0)])
 def test_answers_are_averaged_over_moves_of_a_pixel_where_that_is_little_but_not_nothing(side, shift):
     plan, reasons = draft_plan(dataclasses.replace(CLOTHES, height=side, width=side), wishes(), MACHINE)
-    assert plan.recipe.tta_shift == shift
-    assert ("recipe.tta_shift" in reasons) == bool(shift)
+    assert plan.recipe.tta_shift == shift and plan.recipe.tta_shift_vertical == bool(shift)
+    assert ("recipe.tta_shift" in reasons) == ("recipe.tta_shift_vertical" in reasons) == bool(shift)
+
+
+def test_without_shifts_there_are_no_vertical_ones_nor_for_digits():
+    digits = draft_plan(dataclasses.replace(CLOTHES, name="digits"), wishes(), MACHINE)[0].recipe
+    assert digits.tta_shift == 1 and digits.views.num_views == 3
+    assert draft_plan(CLOTHES, wishes(overrides={"recipe.tta_shift": "0"}), MACHINE)[0].recipe.views.num_views == 2
+    with pytest.raises(UsageError, match=r"recipe\.tta_shift_vertical needs a recipe\.tta_shift above 0"):
+        draft_plan(CLOTHES, wishes(overrides={"recipe.tta_shift": "0", "recipe.tta_shift_vertical": "true"}), MACHINE)
 
 
 def test_the_range_and_the_window_of_the_pictures_are_in_the_plan_with_their_reasons():
@@ -252,6 +260,11 @@ def test_a_move_as_wide_as_the_pictures_is_refused_before_the_training():
         UsageError, match=r"recipe\.tta_shift must be below the width of the pictures, 28 pixels\. Got 28"
     ):
         draft_plan(CLOTHES, wishes(overrides={"recipe.tta_shift": "28"}), MACHINE)
+    wide, both = dataclasses.replace(CLOTHES, width=42), {"recipe.tta_shift": "28", "recipe.tta_shift_vertical": "true"}
+    with pytest.raises(UsageError, match=r"recipe\.tta_shift must be below the height of the pictures, 28 pixels"):
+        draft_plan(wide, wishes(overrides=both), MACHINE)
+    sideways = both | {"recipe.tta_shift_vertical": "false"}
+    assert draft_plan(wide, wishes(overrides=sideways), MACHINE)[0].recipe.views.num_views == 6
 
 
 @pytest.mark.parametrize(("validation", "looks"), [(0, 10), (270, 10), (600, 6), (6000, 3), (6000000, 3)])
