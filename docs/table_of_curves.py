@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 from markers import fill
@@ -34,11 +35,13 @@ def content(found: dict[str, Any]) -> str:
         columns = [f"{100 * sum(values) / len(values):.1f} %" if values else "not shown" for values in means.values()]
         lines.append(f"| {name} | {' | '.join(columns)} | {min(cells_of):.1f} % |")
     table = "\n".join(lines)
+    shares = " or ".join(f"{share:g}" for share in sorted({cell["prevalence"] for cell in cells}))
+    areas = " or ".join(f"{NormalDist().cdf(one / 2**0.5):.2f}" for one in sorted({cell["distance"] for cell in cells}))
     return (
-        f"{table}\n\n`python benchmarks/curve_coverage.py`: {len(cells)} cells of {studies:,} studies, with a share of "
-        "positives of 0.5 or 0.2, an AUROC of 0.76 or 0.96, without groups, and in groups of four pictures whose "
-        "scores share half of their variance, with labels of their own or one label. A cell that shows an interval in "
-        "fewer than one of ten studies is left out."
+        f"{table}\n\n`python benchmarks/curve_coverage.py`: {len(cells)} cells of {studies:,} studies, whose chance is "
+        f"{100 * (0.0475 / studies) ** 0.5:.1f} points, with a share of positives of {shares} and an AUROC of {areas}, "
+        "without groups, and in groups of four pictures whose scores share half of their variance, with labels of "
+        "their own or one label. A cell that shows an interval in fewer than one of ten studies is left out."
     )
 
 
