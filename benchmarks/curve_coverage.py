@@ -193,9 +193,7 @@ def main() -> None:
         rows.append({**cell._asdict(), "coverage": found})
         low = {name: one["worst"] for name, one in found.items() if one["worst"] < 0.93 and one["shown"] >= 20}
         print(*cell, {name: one["shown"] for name, one in list(found.items())[:1]}, low, flush=True)
-        text = json.dumps(
-            {"studies": options.studies, "cells": rows}, indent=1
-        )  # after every cell
+        text = json.dumps({"studies": options.studies, "cells": rows}, indent=1)  # after every cell
         options.out.write_text(f"{text}\n", encoding="utf-8")
 
 
