@@ -76,7 +76,7 @@ def true_precision(cell: Cell, recalls: np.ndarray) -> np.ndarray:
 
 
 def true_benefit(cell: Cell, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Net benefit of the model, and of treating everybody."""
+    """Net benefit of the model, and of acting on all."""
     hits, alarms = cell.rates(cell.score(thresholds))
     odds = thresholds / (1 - thresholds)
     prevalence = cell.prevalence

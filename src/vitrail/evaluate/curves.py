@@ -252,9 +252,9 @@ class DecisionCurve:
     model: CurveBand
     """Net benefit of the model: true positives less false positives times the odds of the threshold, per image."""
     act_on_all: Float64[np.ndarray, " m"]
-    """Net benefit of treating everybody; of treating nobody it is 0."""
+    """Net benefit of acting on all images; of acting on none it is 0."""
     gain: CurveBand
-    """Net benefit of the model less that of treating everybody."""
+    """Net benefit of the model less that of acting on all."""
     prevalence: float
 
     def helpful_ranges(self, certain: bool = False) -> list[tuple[float, float]]:
