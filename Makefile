@@ -80,6 +80,7 @@ docs: $(TOOLS) $(BOOK)
 	$(BIN)/python docs/table_of_pictures.py
 	$(BIN)/python docs/table_of_data_settings.py
 	$(BIN)/python docs/table_of_scale.py
+	$(BIN)/python docs/table_of_curves.py
 	$(BIN)/python docs/table_of_verbs.py
 	$(BIN)/python docs/table_of_exit_codes.py
 

@@ -30,6 +30,7 @@ from .predict.embedder import Embedder, Embeddings
 from .predict.folder_targets import add_folder_targets, list_named_folders
 from .predict.kept_decisions import DecisionFollower
 from .predict.predictor import Predictor
+from .report.page import write_plots
 from .runtime import parse_precision
 from .services import (
     deciding,
@@ -114,6 +115,19 @@ class Run:
                 f"{self.path} is a model alone, without a report. evaluate(source, out=FOLDER) writes one."
             )
         return self.path / "report.html"
+
+    @isolate
+    def plots(self) -> list[Path]:
+        """Write the report's ROC, precision-recall and cost curves, net benefit, reliability and confusion matrix.
+
+        Returns:
+            The files in `figures/` of the run folder, of each figure an SVG and a PNG.
+
+        Raises:
+            UsageError: a model alone, or a run whose answers are numbers.
+            ResourceError: the disk is full or read-only, or permission is missing.
+        """
+        return write_plots(self.report.parent)
 
     @property
     def folds(self) -> tuple[Run, ...]:

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Float64, Shaped
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
 from ..stats.intervals import Interval, effective_count, proportion_interval
+from ..stats.predictive import Rate
 
 MIN_IMAGES = 100
 """Validation images that a temperature needs, and held-out images that a calibration error needs; for the temperature
@@ -232,7 +233,7 @@ def summarize_calibration(
     errors = [_debiased_error(curve) for curve in curves]
     intervals = [_error_interval(curve, error) for curve, error in zip(curves, errors, strict=True)]
     mean = float(probabilities.astype(np.float64).mean())
-    slope = _fit_calibration_slope(probabilities.astype(np.float64), outcomes, groups)
+    slope = fit_calibration_slope(probabilities.astype(np.float64), outcomes, groups)
     return CalibrationSummary(
         error=max(errors),
         error_interval=Interval(max(one.low for one in intervals), max(one.high for one in intervals)),
@@ -243,14 +244,53 @@ def summarize_calibration(
     )
 
 
-def _fit_calibration_slope(
-    probabilities: np.ndarray, outcomes: np.ndarray, groups: np.ndarray | None
-) -> tuple[float, Interval] | None:
-    """Slope of a logistic regression on the log-odds, with a robust (sandwich) interval; None where it has no limit."""
-    from scipy.special import expit, logit
+def calibration_intercept(
+    probabilities: Float[np.ndarray, " n"],
+    outcomes: Bool[np.ndarray, " n"],
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> Rate | None:
+    """What logistic recalibration adds to the log-odds at slope 1, 0 for a calibrated model, with its 95 % interval.
+
+    The score interval: the shifts under which the number of outcomes lies within 1.96 of its deviations; with groups,
+    such as patients, as if all images of a group were alike. None with fewer than MIN_IMAGES_PER_SIDE outcomes of
+    either kind.
+
+    Source: Cox 1958, "Two further applications of a model for binary regression".
+    """
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    if min(outcomes.sum(), (~outcomes).sum()) < MIN_IMAGES_PER_SIDE:
+        return None
+    odds, observed = _log_odds(probabilities), float(outcomes.sum())
+    effect = 1.0 if groups is None else len(odds) / effective_count(groups)
+
+    def excess(shift: float, deviations: float) -> float:
+        rates = expit(odds + shift)
+        return observed - float(rates.sum()) - deviations * float(np.sqrt(effect * (rates * (1 - rates)).sum()))
+
+    value, low, high = (float(brentq(excess, -60.0, 60.0, args=(one,))) for one in (0.0, 1.96, -1.96))
+    return Rate(value, Interval(low, high))
+
+
+def _log_odds(probabilities: np.ndarray) -> np.ndarray:
+    from scipy.special import logit
 
     room = float(np.finfo(np.float32).eps)
-    odds = logit(np.clip(probabilities, room, 1 - room))
+    return np.asarray(logit(np.clip(probabilities.astype(np.float64), room, 1 - room)))
+
+
+def fit_calibration_slope(
+    probabilities: np.ndarray, outcomes: np.ndarray, groups: np.ndarray | None
+) -> tuple[float, Interval] | None:
+    """Slope of a logistic regression on the log-odds, with a jackknife interval; None where it has no limit.
+
+    Each image, or group, is left out by one Newton step, and the quantile is Student's: a plain sandwich is too narrow
+    with few of them (MacKinnon and White 1985, "Some heteroskedasticity-consistent covariance matrix estimators").
+    """
+    from scipy.special import expit, stdtrit
+
+    odds = _log_odds(probabilities)
     members = np.arange(len(odds)) if groups is None else np.unique(groups, return_inverse=True)[1]
     count = int(members.max(initial=0)) + 1
     if min(outcomes.sum(), (~outcomes).sum()) < MIN_IMAGES_PER_SIDE or odds.std() < 1e-6 or count < 2:
@@ -268,10 +308,14 @@ def _fit_calibration_slope(
             break
     else:
         return None
-    residuals = design * (outcomes - rates)[:, None]
-    scores = np.stack([np.bincount(members, column) for column in residuals.T], axis=1)  # [groups, 2]
-    inverse = np.linalg.inv(bread)
-    reach = 1.96 * float(np.sqrt((inverse @ (scores.T @ scores) @ inverse)[1, 1] * count / (count - 1)))
+    scores = np.stack([np.bincount(members, column) for column in (design * (outcomes - rates)[:, None]).T], axis=1)
+    squares = (design[:, :, None] * design[:, None, :] * (rates * (1 - rates))[:, None, None]).reshape(-1, 4)
+    own = np.stack([np.bincount(members, column) for column in squares.T], axis=1).reshape(-1, 2, 2)  # [groups, 2, 2]
+    rest = bread - own
+    if (np.linalg.det(rest) < 1e-9 * np.linalg.det(bread)).any():  # one group is all of it
+        return None
+    moves = np.linalg.solve(rest, scores[:, :, None])[:, 1, 0]
+    reach = float(stdtrit(count - 1, 0.975) * np.sqrt(np.square(moves).sum() * (count - 1) / count))
     return float(weights[1]), Interval(float(weights[1]) - reach, float(weights[1]) + reach)
 
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from ..data.source import Task
 from ..errors import UsageError
-from ..evaluate.decision_figures import apply_decisions
 from ..evaluate.metrics import ClassificationMetrics
-from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names, read_predictions_csv
+from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names
 from ..evaluate.task_metrics import TaskMetrics
 from ..evaluate.thresholds import MIN_PER_SIDE
 from ..stats.intervals import Interval
 from . import charts, extra_findings, provenance, saliency
 from .charts import IconArrayCounts
+from .curves_section import read_validation
 from .extra_findings import ExtraFindings
 from .operating_points import (
     BinaryTarget,
@@ -338,12 +338,9 @@ def inspection_context(first_page: FirstPage, facts: ReportFacts, metrics: TaskM
 
 def _all_operating_points(targets: Sequence[BinaryTarget], facts: ReportFacts, folder: Path) -> list[ThresholdChoices]:
     """Operating points, chosen on the validation predictions if the run has stored them."""
-    path = folder / "predictions" / "val.csv"
-    if facts.held_out_split == "val" or not path.is_file():
+    validation = read_validation(facts, folder)
+    if validation is None:
         return [compute_operating_points(one, None) for one in targets]
-    validation = read_predictions_csv(path, facts.task)
-    if facts.decisions.version:
-        validation = apply_decisions(validation, facts.decisions)
     return [compute_operating_points(one, binary_targets(validation, facts.decisions, one.name)[0]) for one in targets]
 
 

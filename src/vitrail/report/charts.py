@@ -41,6 +41,26 @@ class ChartLine:
     """Mark every point, for curves with few points."""
     error_bars: Sequence[tuple[float, float]] = ()
     """Interval of each point."""
+    band: Sequence[tuple[float, float]] = ()
+    """Interval of each point, as an area behind the curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A line chart as values: the page draws it as SVG, `figure_files` as a file of its own."""
+
+    lines: Sequence[ChartLine]
+    x_label: str
+    y_label: str
+    """For files; on the page it stands above the chart."""
+    x: AxisRange
+    y: AxisRange
+    title: str
+    y_format: str = "{:g}"
+
+    def svg(self) -> str:
+        """As an SVG element for the page."""
+        return draw_line_chart(self.lines, self.x_label, self.y_format.format, self.x, self.y, self.title)
 
 
 def draw_line_chart(
@@ -106,13 +126,20 @@ def _draw_curve(line: ChartLine, transform: _AxisTransform) -> str:
     points = [(transform.x(x), transform.y(y)) for x, y in line.points if math.isfinite(y)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     parts = []
+    if line.band:
+        places = [transform.x(x) for x, _ in line.points]
+        ends = [
+            [f"{x:.1f},{transform.y(pair[i]):.1f}" for x, pair in zip(places, line.band, strict=True)] for i in (0, 1)
+        ]
+        parts.append(f'<polygon class="area {line.style}" points="{" ".join([*ends[0], *ends[1][::-1]])}"/>')
     for (value, _), interval in zip(line.points, line.error_bars, strict=bool(line.error_bars)):
         x, (low, high) = transform.x(value), map(transform.y, interval)
         parts.append(f'<line class="bar {line.style}" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>')
     if len(points) > 1 and line.style != "points":
         parts.append(f'<polyline class="line {line.style}" points="{path}"/>')
     if line.dots or len(points) == 1:
-        parts += [f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in points]
+        radius = 4.5 if len(points) == 1 and line.style == "second" else 2.6
+        parts += [f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>' for x, y in points]
     return "".join(parts)
 
 
@@ -214,12 +241,17 @@ class CalibrationChart(NamedTuple):
 
     name: str
     """Name of the label; empty for classes."""
-    chart: str
+    figure: Chart
     error: float
     interval: tuple[float, float]
     """95 % interval of the error."""
     error_before: float | None
     temperature: float | None
+
+    @property
+    def chart(self) -> str:
+        """The diagram as an SVG element."""
+        return self.figure.svg()
 
 
 def classification_calibration(
@@ -238,9 +270,7 @@ def classification_calibration(
         (temperature,) = fitted_decisions.temperature
         plain = softmax(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
     title = "Accuracy of the answers by their confidence"
-    return _make_calibration_chart(
-        "", probabilities.max(1), right, plain, temperature, ("confidence, %", title), groups
-    )
+    return make_calibration_chart("", probabilities.max(1), right, plain, temperature, ("confidence, %", title), groups)
 
 
 def multilabel_calibration(
@@ -262,11 +292,11 @@ def multilabel_calibration(
             plain = np.asarray(1 / (1 + ((1 - inside) / inside) ** temperature))  # without temperature scaling
         words = ("probability, %", f"Share of pictures with {name} by its probability")
         own = None if groups is None else groups[known]
-        label_charts.append(_make_calibration_chart(name, probabilities, present, plain, temperature, words, own))
+        label_charts.append(make_calibration_chart(name, probabilities, present, plain, temperature, words, own))
     return sorted(label_charts, key=lambda one: -one.error)
 
 
-def _make_calibration_chart(
+def make_calibration_chart(
     name: str,
     probabilities: np.ndarray,
     outcomes: np.ndarray,
@@ -275,7 +305,11 @@ def _make_calibration_chart(
     words: tuple[str, str],
     groups: np.ndarray | None,
 ) -> CalibrationChart:
-    """Args: words: axis label, and title for screen readers."""
+    """Reliability diagram of one kind of outcome.
+
+    Args:
+        words: axis label, and title for screen readers.
+    """
     lines, before = [], None
     if plain is not None:
         before = calibration.debiased_calibration_error(plain, outcomes)
@@ -290,9 +324,17 @@ def _make_calibration_chart(
     lowest = max(0.0, 10.0 * math.floor(least / 10) - 5)
     guide = ChartLine(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
     span = (lowest, 102.0)
-    drawing = draw_line_chart([guide, *lines], words[0], "{:g} %".format, span, span, words[1])
+    figure = Chart(
+        lines=[guide, *lines],
+        x_label=words[0],
+        y_label="observed, %",
+        x=span,
+        y=span,
+        title=words[1],
+        y_format="{:g} %",
+    )
     summary = calibration.summarize_calibration(probabilities, outcomes, groups)
-    return CalibrationChart(name, drawing, summary.error, summary.error_interval, before, temperature)
+    return CalibrationChart(name, figure, summary.error, summary.error_interval, before, temperature)
 
 
 # -- Dot plot of values with intervals

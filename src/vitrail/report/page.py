@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..errors import UsageError
 from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
@@ -26,7 +27,18 @@ from ..evaluate.predictions import (
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
-from . import audience, charts, extra_findings, provenance, saliency, task_sections, thumbnails, uncertainty
+from . import (
+    audience,
+    charts,
+    curves_section,
+    extra_findings,
+    figure_files,
+    provenance,
+    saliency,
+    task_sections,
+    thumbnails,
+    uncertainty,
+)
 from .audience import AudienceRequest
 from .cards import read_data_card
 from .decision_section import DecisionRow, decide_run, list_decisions
@@ -68,6 +80,28 @@ def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Pa
     text = render_report(run.facts, run.predictions, folder, request, list_decisions(run, folder))
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
+
+
+def write_plots(run_folder: Path) -> list[Path]:
+    """Write the figures of a run's report into `figures/` of its folder, as SVG and PNG; returns the files.
+
+    Raises:
+        UsageError, DataError, DamagedFileError: as `build_report`.
+        UsageError: a run whose answers are numbers.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    folder = Path(run_folder)
+    run = decide_run(folder)
+    if run.facts.task == "regression":
+        raise UsageError(
+            "--plots draws ROC and precision-recall curves, net benefit, reliability and confusion, and this run "
+            f"answers numbers, whose plots are in {REPORT_FILE}. Leave it out."
+        )
+    groups = provenance.load_groups(folder, len(run.predictions))
+    metrics = run.facts.metrics_for_split(run.facts.held_out_split) or compute_metrics(run.predictions)
+    curves = curves_section.curves_context(run.facts, run.predictions, folder, groups)
+    confidence = uncertainty.uncertainty_context(run.predictions, run.facts.decisions, groups)["calibration"]
+    return figure_files.write_figures(folder, curves, confidence, metrics)
 
 
 def render_report(
@@ -147,6 +181,7 @@ def _page_context(
         "decisions": facts.decisions,
         "most_charts": charts.MAX_LABEL_CHARTS,
         "uncertainty": uncertainty.uncertainty_context(predictions, facts.decisions, groups),
+        "curves": curves_section.curves_context(facts, predictions, folder, groups),
         "card": read_data_card(folder, facts, metrics),
         "saliency": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, images),
         "extra_findings": extra_findings.read_extra_findings(folder),

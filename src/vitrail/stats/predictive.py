@@ -43,11 +43,26 @@ def predictive_values(sensitivity: Rate, specificity: Rate, prevalence: float) -
     if not 0 < prevalence < 1:
         raise UsageError(f"A prevalence must lie between 0 and 1, for example 0.05. Got {prevalence}.")
     odds = prevalence / (1 - prevalence)
-    positive_ratio = _rate_ratio(sensitivity, _complement(specificity))
-    negative_ratio = _rate_ratio(_complement(sensitivity), specificity)
+    positive_ratio, negative_ratio = likelihood_ratios(sensitivity, specificity)
     return PredictiveValues(
-        positive=None if positive_ratio is None else _rate_from_odds(positive_ratio, odds),
-        negative=None if negative_ratio is None else _complement(_rate_from_odds(negative_ratio, odds)),
+        positive=None if positive_ratio is None else rate_from_odds(positive_ratio, odds),
+        negative=None if negative_ratio is None else _complement(rate_from_odds(negative_ratio, odds)),
+    )
+
+
+class LikelihoodRatios(NamedTuple):
+    """Factors by which a prediction changes the odds; None where no such prediction is ever made."""
+
+    positive: Rate | None
+    """Sensitivity / (1 - specificity), above 1; infinite without a false alarm."""
+    negative: Rate | None
+    """(1 - sensitivity) / specificity, below 1."""
+
+
+def likelihood_ratios(sensitivity: Rate, specificity: Rate) -> LikelihoodRatios:
+    """Likelihood ratios of a positive and of a negative prediction, with the intervals of `predictive_values`."""
+    return LikelihoodRatios(
+        rate_ratio(sensitivity, _complement(specificity)), rate_ratio(_complement(sensitivity), specificity)
     )
 
 
@@ -55,7 +70,7 @@ def _complement(rate: Rate) -> Rate:
     return Rate(1 - rate.value, Interval(1 - rate.interval.high, 1 - rate.interval.low))
 
 
-def _rate_ratio(top: Rate, bottom: Rate) -> Rate | None:
+def rate_ratio(top: Rate, bottom: Rate) -> Rate | None:
     """Ratio of two rates, infinite where the bottom one is 0; None where both are. Source: MOVER-R."""
     (a, (a_low, a_high)), (b, (b_low, b_high)) = top, bottom
     if a <= 0 and b <= 0:
@@ -68,7 +83,7 @@ def _rate_ratio(top: Rate, bottom: Rate) -> Rate | None:
     return Rate(a / b if b > 0 else inf, Interval(low, high))
 
 
-def _rate_from_odds(ratio: Rate, odds: float) -> Rate:
+def rate_from_odds(ratio: Rate, odds: float) -> Rate:
     """Posterior probability: prior odds times a likelihood ratio, as a rate."""
     value, (low, high) = ratio
     return Rate(_odds_to_share(odds * value), Interval(_odds_to_share(odds * low), _odds_to_share(odds * high)))

@@ -23,6 +23,7 @@ class Report(Command):
       vitrail report runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail report runs/films --for radiology --prevalence nodule=0.02,effusion=0.1
       vitrail report runs/films --claim
+      vitrail report runs/films --plots
       vitrail report runs/cells --for inspection --positive defective --prevalence 0.01 --parts-per-minute 180 --hours 8
     """
 
@@ -45,21 +46,30 @@ class Report(Command):
     claim: bool = False
     """Also write claim.md, an appendix for papers: the 42 items of the checklist CLAIM, answered from the run; what
     only you know goes into claim.toml beside it."""
+    plots: bool = False
+    """Also write ROC and precision-recall curves, net benefit, reliability and confusion matrix into figures/, each as
+    SVG and PNG."""
     json: bool = False
     """Print the paths as JSON."""
 
     def run(self) -> int:
         """Build the report and print its path."""
         from ...report import claim
-        from ...report.page import build_report
+        from ...report.page import build_report, write_plots
 
         path = build_report(self.run_folder, self._make_request())
+        plots = write_plots(self.run_folder) if self.plots else []
         appendix = claim.build_claim_appendix(self.run_folder) if self.claim else None
         if self.json:
-            extra = {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.num_open}
+            extra: dict[str, object] = (
+                {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.num_open}
+            )
+            extra |= {"plots": [str(one) for one in plots]} if self.plots else {}
             print_json({"report": str(path), **extra})
             return 0
         print(path)
+        if plots:
+            print(f"{plots[0].parent}  ({len(plots) // 2} figures, each as SVG and PNG)")
         if appendix is not None:
             print(
                 f"{appendix.page}  ({appendix.num_run_answers} items from the run, {appendix.num_author_answers} from "
