@@ -102,7 +102,7 @@ def teach(
         images: good pictures to add.
         forget: ids of pictures to remove, as calibration.csv of the run and bank/NAME.csv list them.
         group: of a run with groups, the one that all added pictures belong to, such as their lot.
-        alpha: the share of good pictures that may be called defects from now on; None for that of the training's plan.
+        alpha: the share of good pictures that may be called defects from now on; None for that asked for before.
         keep: the name of the version; by default bank-1, bank-2, ...
         by: who teaches, for the record.
         use: an earlier version to put to use instead, "training" for the training's own.
@@ -143,7 +143,8 @@ def teach(
             "Remove some with --forget, or train again with a smaller --image-size."
         )
     joined = bank_store.join_pictures(left, new) if len(new) else left
-    settings = plan.decisions if alpha is None else replace(plan.decisions, alpha=alpha)
+    asked = _read_record(run, info).get(CHANGE_KEY, {}).get("alpha", plan.decisions.alpha) if alpha is None else alpha
+    settings = replace(plan.decisions, alpha=float(asked))
     labels = joined.number_groups()
     _check_promise(run, joined, current, settings.alpha, labels, bool(forget))
     rows, scores = coreset.fill_bank(joined.features, labels, plan.model, plan.seed, torch.device(taught.device))
@@ -161,7 +162,7 @@ def teach(
             seen_images.add_seen_images(run, hash_contents([image for image in images if not isinstance(image, bytes)]))
         write_calibration(run.path / bank_store.STORE_FOLDER / f"{name}.csv", joined.ids, labels, scores)
         bundle.save_bank_rows(run.bundle, name, rows)
-        change = {"before": info.decision, "added": list(new.ids), "forgotten": sorted(forget)}
+        change = {"before": info.decision, "added": list(new.ids), "forgotten": sorted(forget), "alpha": settings.alpha}
         content = {
             "format": decision_versions.DECISION_FORMAT,
             "name": name,

@@ -218,11 +218,11 @@ def decide(
             f"--into writes the decision in use into {into}, and a new one is asked for. Keep it and put it to use: "
             "--keep NAME --use NAME."
         )
-    run = find_finished_run(path)
-    _refuse_anomaly(
-        run, bundle.read_bundle_info(run.bundle, check_weights=False, by=TRAINED if use in ("", keep) else use).task
-    )
-    left_out = put_to_use(run, use, by) if use and use != keep else ()
+    left_out: tuple[str, ...] = ()
+    if use and use != keep:
+        run = find_finished_run(path)
+        _refuse_anomaly(run, bundle.read_bundle_info(run.bundle, check_weights=False, by=use).task)
+        left_out = put_to_use(run, use, by)
     stored = open_stored_run(path)
     result = compare_decisions(stored, request)
     result = replace(result, notes=(*left_out, *result.notes))

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,7 @@ def test_another_alpha_makes_a_version_too(run: Path):
     result = teach(run, alpha=0.25, keep="loose")
     assert result.alpha == 0.25 and result.alpha_before == pytest.approx(1 / 13)
     assert result.alarm_score < result.alarm_score_before and result.pictures == 12
+    assert teach(run, forget=["train/good/3.png"]).alpha == 0.25  # until another one is asked for
 
 
 @pytest.mark.wide
@@ -282,3 +284,12 @@ def test_decide_names_teach_and_puts_nothing_to_use(run: Path):
     with pytest.raises(UsageError, match=r"vitrail teach .* --alpha 0\.05, PICTURES or --use NAME"):
         decide(run, DecisionRequest(), use="training")
     assert read_kept_decisions(run / "model").in_use == "loose"
+
+
+def test_a_run_of_another_task_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch):
+    read = bundle.read_bundle_info
+    monkeypatch.setattr(
+        bundle, "read_bundle_info", lambda *words, **named: replace(read(*words, **named), task="regression")
+    )
+    with pytest.raises(UsageError, match=r"adds good pictures to an anomaly run, and .* answers regression"):
+        teach(run, alpha=0.2)

@@ -40,7 +40,7 @@ class Teach(Command):
     group: str = ""
     """Of a run with groups, the one that all these pictures belong to, such as their lot."""
     alpha: float | None = None
-    """The share of good pictures that may be called defects from now on; by default that of the training."""
+    """The share of good pictures that may be called defects from now on; by default as before."""
     keep: str = ""
     """The name of the new version; by default bank-1, bank-2, ..."""
     by: str = ""
