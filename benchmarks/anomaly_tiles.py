@@ -1,11 +1,12 @@
 """Small defects in large pictures: recall and AUROC by the size of the defect, read whole and in tiles.
 
-    python benchmarks/anomaly_tiles.py DINOV2 --side 2016        # DINOV2: the folder of dinov2-small
+    python benchmarks/anomaly_tiles.py DINOV2            # the folder of dinov2-small
+    python benchmarks/anomaly_tiles.py DINOV2 --side 616 --model-side 224
 
 A drawn factory in MVTec AD's layout: good pictures are a woven texture of SIDE x SIDE pixels with its own grain, light
 and place, defects the same with one scratch, spot or missing part of 6, 12, 24 or 60 pixels, and masks. One run
-reads each picture whole, shrunk to the model's size, the other as the plan chooses it, in tiles. Everything else is the
-plan of `vitrail train FOLDER --task anomaly --weights DINOV2`.
+reads each picture whole, shrunk to the model's size, the other in as many tiles as the plan would choose. Everything
+else is the plan of `vitrail train FOLDER --task anomaly --weights DINOV2`.
 
 Rows, pictures and runs are kept. Writes benchmarks/results/anomaly-tiles.json and .md.
 """
@@ -29,8 +30,7 @@ import vitrail
 SIZES = (6, 12, 24, 60)
 """Longer side of a defect in pixels."""
 KINDS = ("scratch", "spot", "missing")
-READ = {"whole": {"model.tiles": "1,1"}, "tiles": {}}
-"""How pictures are read, and the settings of it."""
+READ = ("whole", "tiles")
 
 
 def draw_texture(side: int, seed: int) -> np.ndarray:
@@ -90,21 +90,21 @@ def save(values: np.ndarray, path: Path) -> None:
     Image.fromarray(values.clip(0, 255).astype(np.uint8)).save(path)
 
 
-def measure(folder: Path, source: Path, weights: Path, read: str, minutes: float) -> Row:
-    """One run, and its figures on the held-out pictures."""
-    run = folder / f"{source.name}-{read}"
+def measure(folder: Path, source: Path, weights: Path, read: str, side: int, model_side: int) -> Row:
+    """One run, and its figures on the held-out pictures.
+
+    Args:
+        side, model_side: of pictures and of what the model reads at once, in pixels.
+    """
+    run, overlap = folder / f"{source.name}-{model_side}-{read}", model_side // 14 // 8
+    count = round((side / 14 - overlap) / (model_side / 14 - overlap))
+    tiles = {"model.tiles": f"{count},{count}", "model.tile_overlap": overlap} if read == "tiles" else {}
     began = time.perf_counter()
     if not (run / "report.html").is_file():
         vitrail.fit(
-            source,
-            task="anomaly",
-            weights=weights,
-            out=run,
-            quiet=True,
-            settings=READ[read],
-            minutes=minutes,
+            source, task="anomaly", weights=weights, out=run, quiet=True, settings=tiles, image_size=model_side,
             alpha=0.1,
-        )
+        )  # fmt: skip
     metrics = json.loads((run / "metrics-test.json").read_text(encoding="utf-8"))
     shape = vitrail.open(run).plan.model
     by_size = {int(one["name"][:2]): one for one in metrics["per_type"]}
@@ -128,6 +128,7 @@ def describe_number(name: str) -> Callable[[Row], str]:
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
+    "pictures": lambda row: f"{row['side']} x {row['side']}",
     "read": lambda row: f"{row['read']}, {row['size'][0]} x {row['size'][1]}",
     "tiles": lambda row: f"{row['tiles'][0]} x {row['tiles'][1]}",
     **{f"found, {size} pixels": describe_number(f"recall_{size}") for size in SIZES},
@@ -147,18 +148,16 @@ def main() -> None:
     parser.add_argument("--good", type=int, default=12)
     parser.add_argument("--held-out", type=int, default=6)
     parser.add_argument("--each", type=int, default=6, help="defects of each size")
-    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--model-side", type=int, default=448, help="what the model reads at once")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     counts = (options.side, options.good, options.held_out, options.each)
     source = draw_factory(options.folder / f"factory-{'-'.join(map(str, counts))}", *counts)
     results = Results("anomaly-tiles")
     for read in READ:
-        key = {"side": options.side, "train": options.good, "each": options.each, "read": read}
-        print(
-            results.row(key, lambda read=read: measure(options.folder, source, options.weights, read, options.minutes)),
-            flush=True,
-        )
+        key = {"side": options.side, "model_side": options.model_side, "train": options.good, "each": options.each}
+        settings = (options.folder, source, options.weights, read, options.side, options.model_side)
+        print(results.row({**key, "read": read}, lambda settings=settings: measure(*settings)), flush=True)
     results.write({})
     text = table(COLUMNS, results.rows)
     (RESULTS / "anomaly-tiles.md").write_text(text, encoding="utf-8")
