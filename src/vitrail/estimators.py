@@ -55,6 +55,7 @@ from .evaluate.thresholds import DEFAULT_THRESHOLD
 from .services.notebook import render_run_card
 from .services.train_arguments import parse_image_size
 from .train.custom_functions import CustomAugment, CustomLoss
+from .train.finetune.bank_store import STORE_FOLDER
 from .train.plan import Plan
 
 PredictionsT = TypeVar("PredictionsT", ClassificationPredictions, MultilabelPredictions, RegressionPredictions)
@@ -780,8 +781,12 @@ class ViTAnomaly(OutlierMixin, ViTEstimator):
         images = self._parse_images(X, fitting=True)
         examples = select_examples(images, np.zeros(len(images), np.int64), groups, None)
         self._fit_run(examples, NamedLabels(examples.labels, (GOOD,)), "anomaly")
-        self.offset_ = -self.run_.predictor.decisions.alarm_score
         return self
+
+    @property
+    def offset_(self) -> float:
+        """What `score_samples` of a defect is below, by the bank in use."""
+        return -self.run_.predictor.decisions.alarm_score
 
     def score_samples(self, X: Any) -> Float64[np.ndarray, " n"]:
         """The opposite of the score of each image: the lower, the less it looks like good ones."""
@@ -800,8 +805,8 @@ class ViTAnomaly(OutlierMixin, ViTEstimator):
 
 # -- The run folder of an estimator.
 
-UNPICKLED_FOLDER = "checkpoints"
-"""A folder left out of pickles: predictions do not need it."""
+UNPICKLED_FOLDERS = ("checkpoints", STORE_FOLDER)
+"""Folders left out of pickles: predictions do not need them."""
 
 
 class EstimatorRunFolder:
@@ -824,7 +829,9 @@ def pack_run_files(run: Path) -> dict[str, bytes]:
     """Contents of a run folder for a pickle: relative path -> bytes."""
     files = (path for path in sorted(run.rglob("*")) if path.is_file() and not path.is_symlink())
     names = {path: path.relative_to(run) for path in files}
-    return {name.as_posix(): path.read_bytes() for path, name in names.items() if name.parts[0] != UNPICKLED_FOLDER}
+    return {
+        name.as_posix(): path.read_bytes() for path, name in names.items() if name.parts[0] not in UNPICKLED_FOLDERS
+    }
 
 
 def unpack_run_files(files: dict[str, bytes]) -> EstimatorRunFolder:

@@ -33,6 +33,7 @@ from .predict.predictor import Predictor
 from .report.page import write_plots
 from .runtime import parse_precision
 from .services import (
+    bank_versions,
     deciding,
     diagnostics,
     embedding,
@@ -43,6 +44,7 @@ from .services import (
     publishing,
     train_progress,
 )
+from .services.bank_versions import TeachResult
 from .services.deciding import DecisionComparison, DecisionRequest
 from .services.evaluation_report import choose_evaluation_folder, write_evaluation
 from .services.explanation import Explanation
@@ -170,7 +172,7 @@ class Run:
         opened = self._opened_predictor
         kept = None if self._follower is None else self._follower.poll()
         if kept is not None:
-            self._opened_predictor = opened = opened.with_decisions(kept.current)
+            self._opened_predictor = opened = opened.with_version(kept, kept.current)
         return opened
 
     @cached_property
@@ -297,6 +299,36 @@ class Run:
         )  # fmt: skip
         file, exported = (None if path is None else Path(path) for path in (estimate, into))
         return deciding.decide(self.path, request, keep, by, use, file, exported, self._trained_on)
+
+    @isolate
+    def teach(
+        self,
+        images: ImagesArgument = (),
+        forget: str | Path | Sequence[str] = (),
+        group: str = "",
+        alpha: float | None = None,
+        keep: str = "",
+        by: str = "",
+        use: str = "",
+    ) -> TeachResult:
+        """Add good images to the bank of an anomaly run, or remove some, as `vitrail teach`; `predict` then follows.
+
+        Args:
+            images: good ones, as `predict` takes them.
+            forget: ids of images to remove, or a CSV with a column id.
+            group: of a run with groups, the one that all these images belong to.
+            alpha: the share of good images that may be called defects from now on.
+            keep, by: the name of the new version, and who made it. use: an earlier version to put to use again.
+
+        Raises:
+            UsageError: a run of another task, a name that is taken or not there, or nothing to do.
+            DataError: an image that cannot be read or is in the bank already, an id that is not there, or too few left.
+        """
+        parsed = [] if isinstance(images, tuple | list) and not images else parse_images(images, "teach")
+        if isinstance(images, str | Path):
+            bank_versions.require_good_folders(Path(images), [one for one in parsed if isinstance(one, Path)])
+        ids = bank_versions.read_forget_list(Path(forget)) if isinstance(forget, str | Path) else list(forget)
+        return bank_versions.teach(self.path, parsed, ids, group, alpha, keep, by, use, self._device)
 
     @isolate
     def slices(

@@ -22,7 +22,15 @@ from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .adapt import build_model, build_on_meta
-from .decision_versions import TRAINED, check_is_kept, decision_path, find_decision_in_use, read_decision_file
+from .decision_versions import (
+    BANK_KEY,
+    TRAINED,
+    bank_path,
+    check_is_kept,
+    decision_path,
+    find_decision_in_use,
+    read_decision_file,
+)
 from .image_spec import check_model_fits, make_preprocessor_config
 from .layouts import Layout, LayoutHints, NameRule, TensorDict
 from .model_card import format_model_card
@@ -42,6 +50,8 @@ DESCRIPTION_KEY = "vitrail"
 """Metadata key of the weights file: what `config.json` says of the model, so that the file alone can be loaded."""
 MAX_DESCRIPTION = 2**20
 """Longest description there; the names of very many classes are in `config.json` alone."""
+BANK_ROWS = "head.bank.rows"
+"""The patches of a bank among the tensors of an anomaly model."""
 ENSEMBLE_FILE = "ensemble.json"
 ENSEMBLE_FORMAT = 1
 """Version of the format; increased when older ensembles can no longer be read unchanged."""
@@ -62,6 +72,8 @@ class BundleInfo:
     """Metadata of the training, such as the data's fingerprint, the attention path, flips; and the decisions in use."""
     decision: str = TRAINED
     """The name of the decision in use."""
+    has_own_bank: bool = False
+    """Whether that has another bank than the weights file."""
     trained_info: Mapping[str, Any] = field(default_factory=dict)
     """The metadata with the training's own decisions."""
     listed: frozenset[str] = frozenset()
@@ -136,7 +148,9 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
     folder = Path(folder)
     content = read_bundle_info(folder)
     check_model_size(content.architecture, str(folder / CONFIG_FILE))
-    weights = dict(safetensors_file.open_tensors(folder / WEIGHTS_FILE))
+    weights: dict[str, Tensor] = dict(safetensors_file.open_tensors(folder / WEIGHTS_FILE))
+    if content.has_own_bank:
+        weights[BANK_ROWS] = load_bank_rows(folder, content.decision)
     opened = build_bundle(content, weights, str(folder / WEIGHTS_FILE), allow_nonfinite)
     return replace(opened, feature_stats=load_feature_stats(folder))
 
@@ -187,6 +201,28 @@ def read_description(path: Path) -> BundleInfo | None:
     return _parse_content({**strict_json.parse_json(text.encode(), where), "info": {}}, where)
 
 
+def save_bank_rows(folder: Path, name: str, rows: Tensor) -> None:
+    """Write the bank of a kept decision; it counts once `decision_versions.add_decision_file` has listed it.
+
+    Raises:
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    safetensors_file.save_tensors(bank_path(folder, name), {BANK_ROWS: rows}, {"format": "pt"})
+
+
+def load_bank_rows(folder: Path, name: str) -> Tensor:
+    """The patches of the bank of a kept decision, of a bundle whose manifest was verified.
+
+    Raises:
+        DamagedFileError: the file holds no such patches.
+    """
+    path = bank_path(folder, name)
+    tensors = safetensors_file.load_tensors(path)
+    if [*tensors] != [BANK_ROWS]:
+        raise DamagedFileError(f"{path} must hold {BANK_ROWS}. Got {', '.join(tensors) or 'nothing'}.")
+    return tensors[BANK_ROWS]
+
+
 def load_feature_stats(folder: Path) -> Mapping[str, Tensor]:
     """Statistics of the training images' features in a bundle; empty if there are none."""
     path = Path(folder) / FEATURE_STATS_FILE
@@ -224,11 +260,22 @@ def read_bundle_info(folder: Path, check_weights: bool = True, by: str = "") -> 
             "Use another copy."
         )
     decision = check_is_kept(folder, by, listed) if by else find_decision_in_use(folder, listed)
-    info = content.info
+    info, architecture, size = content.info, content.architecture, None
     if decision != TRAINED:
         kept = read_decision_file(folder, decision, content.task, content.classes)
         info = {**info, DECISIONS_KEY: {**kept["decisions"], "version": decision}}
-    return replace(content, info=info, decision=decision, listed=listed)
+        if (size := kept.get(BANK_KEY)) is not None:
+            architecture = _resize_bank(architecture, size, str(decision_path(folder, decision)))
+    return replace(
+        content, architecture=architecture, info=info, decision=decision, has_own_bank=size is not None, listed=listed
+    )
+
+
+def _resize_bank(architecture: ViTConfig, size: object, where: str) -> ViTConfig:
+    """The architecture with a bank of another size."""
+    if architecture.head != "bank" or type(size) is not int or size < 1:
+        raise DamagedFileError(f"{where}: {BANK_KEY} must be a number of patches of an anomaly model. Got {size!r}.")
+    return replace(architecture, bank_size=size)
 
 
 def _parse_content(content: Mapping[str, Any], where: str) -> BundleInfo:

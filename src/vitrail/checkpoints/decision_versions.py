@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import DamagedFileError, UsageError
@@ -18,6 +18,8 @@ from ..files.checksums import ADDED_FOLDER
 
 DECISION_FORMAT = 1
 """Version of the format; increased when older files can no longer be read unchanged."""
+BANK_KEY = "bank"
+"""In a kept decision with a bank of its own, decisions/NAME.safetensors: the number of its patches."""
 TRAINED = "training"
 """The name of the training's own decision, which lies in config.json."""
 USE_FOLDER = f"{ADDED_FOLDER}/use"
@@ -43,14 +45,19 @@ def decision_path(folder: Path, name: str) -> Path:
     return Path(folder) / ADDED_FOLDER / f"{name}.json"
 
 
+def bank_path(folder: Path, name: str) -> Path:
+    """The bank of a kept decision that has one of its own."""
+    return Path(folder) / ADDED_FOLDER / f"{name}.safetensors"
+
+
 def list_decision_names(listed: Collection[str]) -> tuple[str, ...]:
     """The names of the kept decisions, sorted.
 
     Args:
         listed: the files of the bundle's manifest.
     """
-    prefix, suffix = f"{ADDED_FOLDER}/", ".json"
-    names = [name.removeprefix(prefix).removesuffix(suffix) for name in listed if name.startswith(prefix)]
+    files = [PurePosixPath(name) for name in listed]
+    names = [file.stem for file in files if file.parent.as_posix() == ADDED_FOLDER and file.suffix == ".json"]
     return tuple(sorted(name for name in names if _NAME.fullmatch(name)))
 
 
@@ -107,8 +114,11 @@ def read_decision_file(folder: Path, name: str, task: str, classes: Sequence[str
     return content
 
 
-def add_decision_file(folder: Path, name: str, content: Mapping[str, Any]) -> Path:
+def add_decision_file(folder: Path, name: str, content: Mapping[str, Any], with_bank: bool = False) -> Path:
     """Keep a decision in a bundle. The caller holds the lock of the run.
+
+    Args:
+        with_bank: it has a bank of its own, which lies at `bank_path` already and is listed together with it.
 
     Raises:
         UsageError: a name that is taken, or cannot be one.
@@ -118,7 +128,7 @@ def add_decision_file(folder: Path, name: str, content: Mapping[str, Any]) -> Pa
     path = decision_path(folder, check_decision_name(name))
     if name in list_decision_names(checksums.verify_manifest(folder)):
         raise UsageError(f"{path} is kept already and is not overwritten. Choose another name.")
-    _add_file(folder, path, content)
+    _add_files(folder, path, content, more=(bank_path(folder, name),) * with_bank)
     return path
 
 
@@ -137,14 +147,16 @@ def add_use_record(
     records = [one for one in (*listed, *damaged) if one.startswith(f"{USE_FOLDER}/")]
     number = 1 + max((int(Path(one).stem) for one in records), default=0)
     path = Path(folder) / USE_FOLDER / f"{number:04d}.json"
-    _add_file(folder, path, {"decision": name, "by": by, "time": time}, damaged)
+    _add_files(folder, path, {"decision": name, "by": by, "time": time}, damaged)
     return path
 
 
-def _add_file(folder: Path, path: Path, content: Mapping[str, Any], without: Collection[str] = ()) -> None:
-    """Write a file, then the manifest that lists it; one left by a crash in between was never listed."""
+def _add_files(
+    folder: Path, path: Path, content: Mapping[str, Any], without: Collection[str] = (), more: Sequence[Path] = ()
+) -> None:
+    """Write a file, then the manifest that lists it and `more`; what a crash leaves in between was never listed."""
     atomic.write_json(path, dict(content))
-    checksums.add_to_manifest(folder, path, without)
+    checksums.add_to_manifest(folder, path, *more, without=without)
 
 
 def _shorten(classes: object) -> str:

@@ -70,9 +70,9 @@ def repeat_per_channel(values: tuple[float, ...], channels: int) -> list[float]:
 
 def check_model_fits(config: ViTConfig, spec: ImageSpec, classes: tuple[str, ...] | None) -> None:
     """Refuse an image spec or class names that do not fit the model; None for a model without class names."""
-    if (spec.size, spec.channels) != (config.image_size, config.channels):
+    if (spec.size, spec.channels) != (config.input_size, config.channels):
         raise UsageError(
-            f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
+            f"The pictures must be what the model reads: {config.input_size} pixels and {config.channels} channels. "
             f"Got {spec.size} and {spec.channels}."
         )
     expected = 2 if config.head == "bank" else config.outputs  # good and defect, by one score
@@ -125,7 +125,7 @@ def _note_card_fields(fields: Mapping[str, Any], hints: LayoutHints) -> str:
 
 def resize_spec(old: ImageSpec, config: ViTConfig) -> ImageSpec:
     """The same preprocessing for the image size and the channels of a model."""
-    height, width = config.image_size
+    height, width = config.input_size
     fields = _fit_channels({"mean": old.mean, "std": old.std}, config.channels)
     return replace(old, height=height, width=width, channels=config.channels, **fields)
 

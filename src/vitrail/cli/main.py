@@ -34,6 +34,7 @@ from .commands.inspect import Inspect
 from .commands.predict import Predict
 from .commands.report import Report
 from .commands.serve import Serve
+from .commands.teach import Teach
 from .commands.train import Train
 from .commands.tune import Tune
 
@@ -42,6 +43,7 @@ COMMANDS: dict[str, type[Command]] = {
     "tune": Tune,
     "evaluate": Evaluate,
     "decide": Decide,
+    "teach": Teach,
     "predict": Predict,
     "embed": Embed,
     "explain": Explain,

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Integer, Shaped
 from torch import Tensor, nn
 
 from ..caller_state import exact_float32
@@ -60,6 +60,8 @@ class InferenceSettings:
 
 
 DEFAULT_SETTINGS = InferenceSettings()
+MAX_BATCH_PIXELS = 2**26
+"""Pixels of a batch, 800 MB in float32 and three channels; 250 images of 518 x 518."""
 
 
 def run_inference(
@@ -106,12 +108,17 @@ def _run_batches(
     outputs_parts: list[np.ndarray] = []
     feature_parts: list[np.ndarray] = []
     with inference_mode(model):
-        for images in _prefetch_batches(image_store, indices, settings.batch_size):
+        for images in _prefetch_batches(image_store, indices, limit_batch_size(settings.batch_size, spec)):
             outputs, features = forward_batch(model, images, spec, settings, task, with_features)
             outputs_parts.append(outputs.cpu().numpy())
             if features is not None:
                 feature_parts.append(features.cpu().numpy())
     return outputs_parts, feature_parts
+
+
+def limit_batch_size(batch_size: int, spec: ImageSpec) -> int:
+    """The batch size, or fewer images that are so large that a batch of them would fill the memory."""
+    return max(1, min(batch_size, MAX_BATCH_PIXELS // (spec.height * spec.width)))
 
 
 def _prefetch_batches(
@@ -267,7 +274,7 @@ def num_parallel_parts_on(threads: int, config: ViTConfig, num_images: int, prec
 
 
 def run_in_parallel(
-    forward: Callable[[Integer[Tensor, "b C H W"]], ResultT], images: Integer[Tensor, "B C H W"], parts: int
+    forward: Callable[[Shaped[Tensor, "b C H W"]], ResultT], images: Shaped[Tensor, "B C H W"], parts: int
 ) -> list[ResultT]:
     """Results of `forward` on each part of a batch, in order, computed by the thread pool."""
 
@@ -328,6 +335,22 @@ class FeatureExtractor(nn.Module):
         self.model, self.mirrored = model, mirrored
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *N P"]:
-        x, places = self.model.embed(images.flip(-1) if self.mirrored else images)
+        images = images.flip(-1) if self.mirrored else images
+        if self.model.tiling is not None:
+            return self.model.pooled(images)
+        x, places = self.model.embed(images)
         pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.pool_span))
         return pooled
+
+
+class SingleImages(nn.Module):
+    """Another module that sees each image of a batch by itself: no output depends on the others, to the bit."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *N P"]:
+        if images.device.type == "cpu":
+            return torch.cat(run_in_parallel(self.module, images, len(images)))
+        return torch.cat([self.module(image[None]) for image in images])

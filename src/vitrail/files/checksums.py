@@ -49,15 +49,15 @@ def write_manifest(folder: Path, with_page: bool = True) -> None:
         disk.crash_if_requested("flushed-again", inside.name if inside.name == MANIFEST else "folder")
 
 
-def add_to_manifest(folder: Path, added: Path, without: Collection[str] = ()) -> None:
-    """List one more file, of `ADDED_FOLDER`, in the manifest, which is replaced in one step.
+def add_to_manifest(folder: Path, *added: Path, without: Collection[str] = ()) -> None:
+    """List further files, of `ADDED_FOLDER`, in the manifest, which is replaced in one step.
 
     Args:
         without: names of files of `ADDED_FOLDER` that the manifest lists no longer; they stay where they lie.
     """
-    name, path = added.relative_to(folder).as_posix(), folder / MANIFEST
+    path = folder / MANIFEST
     entries = {one: entry for one, entry in _read_manifest(folder).items() if one not in without}
-    entries[name] = _ManifestEntry(added.stat().st_size, sha256(added))
+    entries |= {one.relative_to(folder).as_posix(): _ManifestEntry(one.stat().st_size, sha256(one)) for one in added}
     with disk.resource_errors(path):
         temporary = folder / ADDED_FOLDER / f".{MANIFEST}"  # where a reader in between ignores it
         temporary.write_bytes(_format_manifest(dict(sorted(entries.items()))))

@@ -169,6 +169,11 @@ class ViTConfig:
     """Dropout after the activation and after the second matrix of the MLP."""
     drop_path: float = 0.0
     """Stochastic depth: chance that an image skips a branch, rising linearly from 0 to this at the last block."""
+    tiles: tuple[int, int] = (1, 1)
+    """Rows and columns of tiles that an image is cut into, each of `image_size`; with head="bank", whose patches they
+    share."""
+    tile_overlap: int = 0
+    """Patches that a tile has in common with the next one."""
     grad_checkpointing: bool = False
     """Compute every block again in the backward pass instead of storing its activations: slower, less memory."""
     init: Init = "truncated"
@@ -197,6 +202,7 @@ class ViTConfig:
             "pool_mlp_width": self.probe_mlp_width,
             "rotary_grid": min(self.rotary_grid or (1,)),
         }
+        counts |= {"rows of tiles": self.tiles[0], "columns of tiles": self.tiles[1]}
         for name, count in counts.items():
             if count < 1:
                 raise UsageError(f"{name} must be at least 1. Got {count}.")
@@ -271,6 +277,10 @@ class ViTConfig:
                 'head="bank" needs pool="patches" and outputs=1, the score. '
                 f'Got pool="{self.pool}" and outputs={self.outputs}.'
             )
+        if self.is_tiled and (self.head != "bank" or self.pad):
+            raise UsageError(f'tiles need head="bank" and pad=false. Got head="{self.head}" and pad={self.pad}.')
+        if not 0 <= self.tile_overlap < min(self.grid):
+            raise UsageError(f"tile_overlap must lie in 0..{min(self.grid) - 1} patches. Got {self.tile_overlap}.")
         if self.pool == "patches" and self.head != "bank" and self.outputs:
             raise UsageError(f'pool="patches" needs head="bank", or outputs=0. Got outputs={self.outputs}.')
         if self.qk_norm_joint and not self.qk_norm:
@@ -327,6 +337,24 @@ class ViTConfig:
     def grid(self) -> Grid:
         """Rows and columns of patches of an image of `image_size`."""
         return Grid(*(math.ceil(pixels / patch) for pixels, patch in zip(self.image_size, self.patch, strict=True)))
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether images are cut into tiles."""
+        return self.tiles != (1, 1)
+
+    @property
+    def input_grid(self) -> Grid:
+        """Rows and columns of patches of a whole image: `grid`, or with tiles that of all of them."""
+        sides = zip(self.grid, self.tiles, strict=True)
+        return Grid(*(side + (count - 1) * (side - self.tile_overlap) for side, count in sides))
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of a whole image: `image_size`, or with tiles that of all of them."""
+        if not self.is_tiled:
+            return self.image_size
+        return self.input_grid.rows * self.patch[0], self.input_grid.columns * self.patch[1]
 
     @property
     def prefix(self) -> int:
@@ -425,6 +453,7 @@ def describe_oversize(config: ViTConfig) -> str:
         "registers": (config.registers, 1_024),
         "relative": (config.relative, 1_024),
         "bank_size": (config.bank_size, 10_000_000),
+        "tiles": (max(config.tiles), 256),
         "pool_heads": (config.probe_heads, 1_024),
         "pool_mlp_width": (config.probe_mlp_width, 1_048_576),
         "rotary_grid": (max(config.rotary_grid or (1,)), 1_048_576),

@@ -146,6 +146,11 @@ class ViTKeywords(TypedDict, total=False):
     """Dropout after the activation and after the second matrix of the MLP."""
     drop_path: float
     """Stochastic depth: chance that an image skips a branch, rising linearly from 0 to this at the last block."""
+    tiles: tuple[int, int]
+    """Rows and columns of tiles that an image is cut into, each of `image_size`; with head="bank", whose patches they
+    share."""
+    tile_overlap: int
+    """Patches that a tile has in common with the next one."""
     grad_checkpointing: bool
     """Compute every block again in the backward pass instead of storing its activations: slower, less memory."""
     init: Init

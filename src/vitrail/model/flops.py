@@ -49,7 +49,9 @@ def list_matrix_products(
     else:
         blocks = [*_block_products(config, tokens, tokens, config.depth - 1)]
         blocks += _block_products(config, tokens, config.pool_tokens, 1)
-    return [*_patch_products(config, patches), *blocks, *_head_products(config, tokens)]
+    products = [*_patch_products(config, patches), *blocks, *_head_products(config, tokens)]
+    tiles = config.tiles[0] * config.tiles[1]
+    return [product._replace(times=product.times * tiles) for product in products] if config.is_tiled else products
 
 
 def flops_by_part(

@@ -47,7 +47,7 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
         "encoder.norm": (config.norm * config.final_norm, normed),
         "pool": (
             f"{pool} and {config.norm}" if config.pooled_norm else pool,
-            f"[B, {config.grid.patches}, {pooled}]" if config.pool == "patches" else f"[B, {pooled}]",
+            f"[B, {config.input_grid.patches}, {pooled}]" if config.pool == "patches" else f"[B, {pooled}]",
         ),
         "head": ("", "")
         if not config.outputs
@@ -67,7 +67,7 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
 
 def format_parts(title: str, config: ViTConfig, rows: Sequence[PartRow]) -> str:
     """The sizes of a model in one line, then a line for each part that it has."""
-    height, width = config.image_size
+    height, width = config.input_size
     shown = [row for row in rows if row.kind or row.parameters]
     total = sum(row.parameters for row in rows)
     lines = [f"{title}: images [B, {config.channels}, {height}, {width}] -> {shown[-1].shape}, {total:,} parameters"]

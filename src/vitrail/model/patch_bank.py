@@ -31,15 +31,21 @@ class PatchBank(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.blocks = config.pool_blocks
+        self.patches = config.grid.patches
         self.register_buffer("rows", torch.empty(config.bank_size, config.pooled_width, dtype=torch.float16))
 
     def forward(self, x: Float[Tensor, "B N P"]) -> Float[Tensor, "B 1"]:
-        return mean_largest(self.distances(x))[:, None]
+        return self.score(self.distances(x))
+
+    def score(self, distances: Float[Tensor, "B N"]) -> Float[Tensor, "B 1"]:
+        """The score of images by the distances of their patches."""
+        return mean_largest(distances, self.patches)[:, None]
 
     def distances(self, x: Float[Tensor, "B N P"]) -> Float[Tensor, "B N"]:
         """The distance of every patch to the nearest one of the bank."""
         with torch.autocast(x.device.type, enabled=False):
-            return nearest_distances(normalize_patches(x.float(), self.blocks), self.rows)
+            parts = [normalize_patches(some.float(), self.blocks) for some in x.split(self.patches, dim=1)]
+            return torch.cat([nearest_distances(some, self.rows) for some in parts], dim=1)
 
 
 def normalize_patches(x: Float[Tensor, "*n P"], blocks: int) -> Float[Tensor, "*n P"]:
@@ -53,7 +59,11 @@ def nearest_distances(x: Float[Tensor, "*n P"], rows: Float[Tensor, "M P"]) -> F
     return 1 - torch.stack(nearest).amax(0)
 
 
-def mean_largest(distances: Float[Tensor, "*n N"]) -> Float[Tensor, "*n"]:
-    """The mean of the largest hundredth of the distances, of one at least."""
-    count = max(1, round(LARGEST_FRACTION * distances.shape[-1]))
+def mean_largest(distances: Float[Tensor, "*n N"], patches: int | None = None) -> Float[Tensor, "*n"]:
+    """The mean of the largest distances, of one at least: of as many as are a hundredth of `patches`.
+
+    Args:
+        patches: of one tile, in which a small defect is as large as it can be; None for all of the image.
+    """
+    count = max(1, round(LARGEST_FRACTION * min(patches or distances.shape[-1], distances.shape[-1])))
     return distances.topk(count, dim=-1).values.mean(-1)

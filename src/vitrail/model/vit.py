@@ -14,13 +14,15 @@ from torch.utils.checkpoint import checkpoint
 from ..argument_types import check_calls
 from ..config import BELOW_MAX_NUMBER, MAX_NUMBER
 from ..errors import UsageError
+from ..spec import Grid
 from .attention import Attention, TokenPositions, attention_weights
 from .config import ViTConfig
 from .init import initialise
 from .layers import ACTIVATIONS, make_mlp, make_norm
 from .part_table import format_parts, list_parts
-from .patch_bank import PatchBank, mean_largest
+from .patch_bank import PatchBank
 from .positions import Positions, Rotary
+from .tiling import Tiling
 from .tokens import TokenEmbedding
 
 
@@ -56,6 +58,7 @@ class ViT(nn.Module):
             self.encoder = Encoder(config)
             self.pool = Pooling(config)
             self.head = Head(config)
+        self.tiling = Tiling(config) if config.is_tiled else None
         if device.type != "meta":
             self.to_empty(device="cpu")
             with torch.device("cpu"):
@@ -69,9 +72,22 @@ class ViT(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B K"]:
+        return self.head(self.pooled(images, visible))
+
+    def pooled(
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B *N P"]:
+        """What the head reads: features of each image, or of each of its patches."""
+        if self.tiling is not None:
+            return self.tiling.join(self.tiling.map_tiles(self._pool_whole, images))
+        return self._pool_whole(images, visible)
+
+    def _pool_whole(
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B *N P"]:
         x, places = self.embed(images, visible)
-        x = self.encoder(x, places, self.pool_span, self.pool.pool_tokens)
-        return self.head(self.pool(x))
+        pooled: Tensor = self.pool(self.encoder(x, places, self.pool_span, self.pool.pool_tokens))
+        return pooled
 
     def embed(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
@@ -108,6 +124,9 @@ class ViT(nn.Module):
             raise UsageError(f"keep must be a list of names. Got {keep!r}. Write it as a list.")
         keep = tuple(keep)
         _check_selection(self, keep, heads, rows)
+        if self.tiling is not None:
+            last_kept = self._keep_pooled(self.pooled(images), self.config.input_grid, keep)
+            return {name: last_kept[name] for name in keep}
         x, places = self.embed(images, visible)
         if wrong := [row for row in rows or () if not 0 <= row < x.shape[1]]:
             raise UsageError(f"The pictures make tokens 0 to {x.shape[1] - 1}. Got rows={', '.join(map(str, wrong))}.")
@@ -131,14 +150,19 @@ class ViT(nn.Module):
             x, kept["pool.attention"] = self.pool.forward_with_attention(x)
         elif any(name in keep for name in ("pooled", "distances", "outputs")):
             x = self.pool(x)
-        kept["pooled"] = x
+        kept |= self._keep_pooled(x, places.grid, keep)
+        return {name: kept[name] for name in keep}
+
+    def _keep_pooled(self, x: Float[Tensor, "B *N P"], grid: Grid, keep: Collection[str]) -> dict[str, Tensor]:
+        """The last intermediates, from the pooled features."""
+        kept = {"pooled": x}
         if "distances" in keep:
             assert self.head.bank is not None
             distances = self.head.bank.distances(x)  # [B, N]
-            kept["distances"], kept["outputs"] = distances.unflatten(1, places.grid), mean_largest(distances)[:, None]
+            kept["distances"], kept["outputs"] = distances.unflatten(1, grid), self.head.bank.score(distances)
         elif "outputs" in keep:
             kept["outputs"] = self.head(x)
-        return {name: kept[name] for name in keep}
+        return kept
 
     def dense(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Patch tokens after the final norm, laid out as the grid of patches: [B, D, rows, columns]."""
@@ -436,7 +460,9 @@ class Head(nn.Module):
 
 
 def feature_names(model: ViT) -> tuple[str, ...]:
-    """Every name that `ViT.features` knows, in the order of the forward pass."""
+    """Every name that `ViT.features` knows, in the order of the forward pass; of tiles only what the head reads."""
+    if model.tiling is not None:
+        return "pooled", "distances", "outputs"
     blocks = (f"blocks.{i}{part}" for i in range(model.config.depth) for part in (".attention", ""))
     optional = {"pool.attention": model.config.pool == "attention", "distances": model.config.head == "bank"}
     return ("embedded", *blocks, *(name for name in _AFTER_BLOCKS if optional.get(name, True)))

@@ -81,11 +81,11 @@ class Embedder:
     def __init__(self, backbones: Sequence[Backbone]):
         first = backbones[0]
         for each in backbones:
-            if (each.spec.size, each.model.config.grid) != (first.spec.size, first.model.config.grid):
+            if (each.spec.size, each.model.config.input_grid) != (first.spec.size, first.model.config.input_grid):
                 raise UsageError(
                     f"Models that look together must read pictures and patches of one size. Got {first.spec.size} in "
-                    f"{tuple(first.model.config.grid)} patches and {each.spec.size} in "
-                    f"{tuple(each.model.config.grid)}."
+                    f"{tuple(first.model.config.input_grid)} patches and {each.spec.size} in "
+                    f"{tuple(each.model.config.input_grid)}."
                 )
             each.model.to(each.settings.device)
         self.backbones = tuple(backbones)

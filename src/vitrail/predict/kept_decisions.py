@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..checkpoints import bundle, decision_versions
 from ..checkpoints.bundle import BundleInfo
-from ..checkpoints.decision_versions import TRAINED
+from ..checkpoints.decision_versions import BANK_KEY, TRAINED
 from ..data.source import parse_task
 from ..errors import DamagedFileError
 from ..evaluate.decisions import Decisions, read_decisions
-from ..files import checksums
+from ..files import checksums, safetensors_file
 from ..files.checksums import MANIFEST
 
 
@@ -27,11 +29,24 @@ class KeptDecisions:
     """The training's own first, then the kept ones, sorted."""
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the file of each kept one says: request, author, time, figures."""
+    folder: Path | None = None
+    """The bundle; None where there are no others."""
 
     @property
     def current(self) -> Decisions:
         """The decision in use."""
         return self.by_name[self.in_use]
+
+    def load_bank(self, name: str) -> Tensor:
+        """The bank by which a decision of an anomaly model answers.
+
+        Raises:
+            DamagedFileError: its file is damaged.
+        """
+        assert self.folder is not None
+        if BANK_KEY in self.records.get(name, {}):
+            return bundle.load_bank_rows(self.folder, name)
+        return safetensors_file.open_tensors(self.folder / bundle.WEIGHTS_FILE)[bundle.BANK_ROWS]
 
     @classmethod
     def only(cls, decisions: Decisions) -> KeptDecisions:
@@ -54,7 +69,7 @@ def read_kept_decisions(folder: Path) -> KeptDecisions:
         for name in decision_versions.list_decision_names(info.listed)
     }
     kept = {name: _read_record(folder, name, record, info) for name, record in records.items()}
-    return KeptDecisions(in_use=info.decision, by_name={TRAINED: trained, **kept}, records=records)
+    return KeptDecisions(in_use=info.decision, by_name={TRAINED: trained, **kept}, records=records, folder=folder)
 
 
 def find_unreadable_decisions(folder: Path, info: BundleInfo) -> tuple[str, ...]:

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from ..caller_state import isolate
 from ..checkpoints import bundle
+from ..checkpoints.adapt import build_model
 from ..checkpoints.bundle import find_ensemble, list_members
+from ..checkpoints.decision_versions import TRAINED
 from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.parallel import ImageName, prepare_batches
 from ..data.preprocess import preprocess_image
@@ -30,15 +32,17 @@ from ..evaluate.decisions import (
     predictions_from_outputs,
     read_decisions,
 )
-from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weights, forward_batch
+from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weights, forward_batch, limit_batch_size
 from ..evaluate.ood import FeatureStats
 from ..evaluate.precision import PRECISION_KEY, PrecisionComparison, largest_comparison, read_comparison
 from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tta import TtaViews
 from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
+from ..model.vit import ViT
 from ..runtime import parse_precision
 from ..spec import ImageSpec
 from .exported import DECISION_NOTE
+from .kept_decisions import KeptDecisions
 
 
 class Predictor:
@@ -121,7 +125,8 @@ class Predictor:
     ) -> Iterator[TaskPredictions]:
         """The same rows batch by batch, as they are computed: for progress bars and for more images than memory."""
         preprocess = partial(preprocess_image, spec=self.spec)
-        for batch in prepare_batches(images, self.settings.batch_size, preprocess, skip_bad):
+        batch_size = limit_batch_size(self.settings.batch_size, self.spec)
+        for batch in prepare_batches(images, batch_size, preprocess, skip_bad):
             yield self._predict_batch(batch)
 
     def _predict_batch(self, batch: tuple[list[ImageName], list[Tensor], list[tuple[str, str]]]) -> TaskPredictions:
@@ -168,6 +173,24 @@ class Predictor:
         other = Predictor([decided])
         other.spec = self.spec
         return other
+
+    def with_version(self, kept: KeptDecisions, decisions: Decisions) -> Predictor:
+        """The same model with another of its kept decisions, and with the bank of that where it has one.
+
+        Raises:
+            UsageError: as `single_member`.
+            DamagedFileError: the bank's file is damaged.
+        """
+        other = self.with_decisions(decisions)
+        member = other.members[0]
+        if self.task != "anomaly" or kept.folder is None or other is self or not isinstance(member.model, ViT):
+            return other
+        rows = kept.load_bank(decisions.version or TRAINED).to(self.device)
+        shape = replace(member.model.config, bank_size=len(rows))
+        model = build_model(shape, {**member.model.state_dict(), bundle.BANK_ROWS: rows})
+        banked = Predictor([replace(member, model=model)])
+        banked.spec = self.spec
+        return banked
 
     def with_precision(self, precision: str) -> Predictor:
         """The same models and preprocessing with the matrix products in another precision.

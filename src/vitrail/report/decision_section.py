@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..checkpoints import bundle
-from ..checkpoints.decision_versions import TRAINED
+from ..checkpoints.decision_versions import BANK_KEY, TRAINED
 from ..errors import UsageError
 from ..evaluate.decision_figures import apply_decisions, compute_figures, count_changes
 from ..evaluate.decisions import Decisions
 from ..evaluate.predictions import TaskPredictions, read_predictions_csv
 from ..evaluate.task_metrics import compute_metrics
+from ..formatting import format_count
 from ..predict.kept_decisions import KeptDecisions, read_kept_decisions
 from ..stats.predictive import Rate
 from . import provenance
@@ -30,6 +31,22 @@ class DecidedRun:
     """The predictions as the training has decided them."""
     kept: KeptDecisions | None = None
     """None where the run has no model of its own, as a cross-validation."""
+
+
+class BankRow(NamedTuple):
+    """A version of the bank of an anomaly model in the table of a report."""
+
+    name: str
+    in_use: bool
+    pictures: int
+    added: int
+    forgotten: int
+    patches: int | None
+    """None where the weights file has them."""
+    alpha: float
+    alarm_score: float
+    author: str
+    time: str
 
 
 class DecisionRow(NamedTuple):
@@ -70,6 +87,9 @@ def decide_run(folder: Path) -> DecidedRun:
     if kept.in_use == TRAINED:
         return DecidedRun(facts=facts, predictions=stored, stored=stored, kept=kept)
     predictions = apply_decisions(stored, kept.current)
+    if facts.task == "anomaly":
+        notes = (_describe_bank(kept, folder), *facts.notes)
+        return DecidedRun(facts=replace(facts, notes=notes), predictions=stored, stored=stored, kept=kept)
     metrics = facts.all_metrics
     if facts.task != "regression":
         groups = provenance.load_groups(folder, len(stored))
@@ -97,9 +117,45 @@ def _describe_decision(kept: KeptDecisions, stored: TaskPredictions, decided: Ta
     )
 
 
+def _describe_bank(kept: KeptDecisions, folder: Path) -> str:
+    """Which bank answers now, where the figures are those of the training's."""
+    trained, now = kept.by_name[TRAINED], kept.current
+    return (
+        f"Every figure here is of the training's own bank. The bank {kept.in_use} is in use now: "
+        f"{format_count(len(now.calibration), 'good picture')} instead of {len(trained.calibration):,}, "
+        f"{now.alpha:.1%} false alarms promised instead of {trained.alpha:.1%}. Its figures on the held-out pictures: "
+        f"vitrail evaluate {shlex.quote(str(folder))}"
+    )
+
+
+def list_banks(run: DecidedRun) -> list[BankRow]:
+    """Every version of the bank of an anomaly run, the training's first; empty if there is only that one."""
+    if run.facts.task != "anomaly" or run.kept is None or len(run.kept.by_name) == 1:
+        return []
+    rows = []
+    for name, decisions in run.kept.by_name.items():
+        record = run.kept.records.get(name, {})
+        change = record.get("teaching", {})
+        rows.append(
+            BankRow(
+                name=name,
+                in_use=name == run.kept.in_use,
+                pictures=len(decisions.calibration),
+                added=len(change.get("added", ())),
+                forgotten=len(change.get("forgotten", ())),
+                patches=record.get(BANK_KEY),
+                alpha=decisions.alpha,
+                alarm_score=decisions.alarm_score,
+                author=str(record.get("by", "")),
+                time=str(record.get("time", ""))[:16].replace("T", " "),
+            )
+        )
+    return sorted(rows, key=lambda row: (row.time, row.name))
+
+
 def list_decisions(run: DecidedRun, folder: Path) -> list[DecisionRow]:
     """Every decision of a run with its figures on the held-out images; empty if there is only the training's own."""
-    if run.kept is None or len(run.kept.by_name) == 1:
+    if run.kept is None or len(run.kept.by_name) == 1 or run.facts.task == "anomaly":
         return []
     kept, groups = run.kept, provenance.load_groups(folder, len(run.stored))
     positive = next((one.positive for one in (kept.current, *kept.by_name.values()) if one.positive), "")

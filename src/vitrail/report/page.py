@@ -41,7 +41,7 @@ from . import (
 )
 from .audience import AudienceRequest
 from .cards import read_data_card
-from .decision_section import DecisionRow, decide_run, list_decisions
+from .decision_section import BankRow, DecisionRow, decide_run, list_banks, list_decisions
 from .provenance import ReportFacts
 from .thumbnails import Thumbnails
 
@@ -77,7 +77,7 @@ def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Pa
     folder = Path(run_folder)
     run = decide_run(folder)
     path = folder / REPORT_FILE
-    text = render_report(run.facts, run.predictions, folder, request, list_decisions(run, folder))
+    text = render_report(run.facts, run.predictions, folder, request, list_decisions(run, folder), list_banks(run))
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
 
@@ -110,13 +110,15 @@ def render_report(
     folder: Path,
     request: AudienceRequest | None = None,
     versions: Sequence[DecisionRow] = (),
+    banks: Sequence[BankRow] = (),
 ) -> str:
     """The page as text; curves, thumbnails, maps and check results in `folder` are optional.
 
     Args:
         versions: the rows of the table of decisions.
+        banks: those of the versions of an anomaly run's bank.
     """
-    context = {"versions": versions, **_page_context(facts, predictions, folder, request)}
+    context = {"versions": versions, "banks": banks, **_page_context(facts, predictions, folder, request)}
     return render_template(f"{facts.task}.html.j2", context)
 
 

@@ -123,14 +123,14 @@ class ServedModel:
     def predictor_for(self, decisions: Decisions) -> Predictor:
         """The predictor that decides so."""
         if decisions not in self._predictors:
-            self._predictors[decisions] = self.predictor.with_decisions(decisions)
+            self._predictors[decisions] = self.predictor.with_version(self.kept, decisions)
         return self._predictors[decisions]
 
     def explainer_for(self, decisions: Decisions) -> Explainer | None:
         """The explainer whose answers are decided so; None where several models answer together."""
         if self.explainer is None or decisions == self.predictor.decisions:
             return self.explainer
-        return replace(self.explainer, predictor=skip_preprocessing(self.predictor_for(decisions)))
+        return explainer_from_predictor(skip_preprocessing(self.predictor_for(decisions)), self.name)
 
     def predict_batch(
         self, names: Sequence[ImageName], images: Integer[Tensor, "n C h w"], decisions: Sequence[Decisions | None] = ()
@@ -149,10 +149,13 @@ class ServedModel:
         if len(rows_by_decision) < 2:
             only = self.predictor_for(next(iter(rows_by_decision), self.predictor.decisions))
             return self._make_batch(*only.predict_prepared(names, images))
-        computed = self.predictor.compute_outputs(images)
+        shared = None if self.predictor.task == "anomaly" else self.predictor.compute_outputs(images)
         parts = []
         for one, rows in rows_by_decision.items():
-            chosen = [member.select(rows) for member in computed]
+            if shared is None:  # each has a bank of its own
+                chosen = self.predictor_for(one).compute_outputs(images[rows])
+            else:
+                chosen = [member.select(rows) for member in shared]
             table = self.predictor_for(one).decide([names[row] for row in rows], chosen)
             parts.append(self._make_batch(table, [member.outputs for member in chosen]))
         order = np.argsort([row for rows in rows_by_decision.values() for row in rows])

@@ -217,7 +217,11 @@ def decide(
             f"--into writes the decision in use into {into}, and a new one is asked for. Keep it and put it to use: "
             "--keep NAME --use NAME."
         )
-    left_out = _put_to_use(_find_run(path), use, by) if use and use != keep else ()
+    left_out: tuple[str, ...] = ()
+    if use and use != keep:
+        run = find_finished_run(path)
+        _refuse_anomaly(run, bundle.read_bundle_info(run.bundle, check_weights=False, by=use).task)
+        left_out = put_to_use(run, use, by)
     stored = open_stored_run(path)
     result = compare_decisions(stored, request)
     result = replace(result, notes=(*left_out, *result.notes))
@@ -227,7 +231,7 @@ def decide(
         kept = keep_decision(stored, request, result, keep, by)
         in_use = TRAINED
         if use:
-            _put_to_use(stored.run, use, by)
+            put_to_use(stored.run, use, by)
         after = bundle.read_bundle_info(stored.run.bundle)
         in_use, names = after.decision, decision_versions.list_decision_names(after.listed)
         result = replace(result, path=kept, in_use=in_use, kept=names)
@@ -244,15 +248,11 @@ def open_stored_run(path: Path) -> StoredRun:
         DataError: it has no validation predictions, or they are not of its model.
         DamagedFileError: a file of its model is damaged.
     """
-    path, run = Path(path), _find_run(path)
+    path, run = Path(path), find_finished_run(path)
     info = bundle.read_bundle_info(run.bundle, check_weights=False)
     task, where = parse_task(info.task), str(run.bundle / bundle.CONFIG_FILE)
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
-    if task == "anomaly":
-        raise UsageError(
-            f"{run.path} decides by p-values of good pictures, not by a rule. Train again with another --alpha: it "
-            "takes no longer than the features."
-        )
+    _refuse_anomaly(run, task)
     if not files[VALIDATION].is_file():
         raise DataError(
             f"Rules are fitted to validation predictions, and {files[VALIDATION]} is not there. "
@@ -394,7 +394,7 @@ def keep_decision(
             },
         },
         "by": by,
-        "time": _now(),
+        "time": describe_now(),
         "miss_cost": result.miss_cost,
         "figures": {split: one.new.to_json() for split, one in result.splits.items() if one.new is not None},
     }
@@ -402,8 +402,12 @@ def keep_decision(
         return decision_versions.add_decision_file(stored.run.bundle, name, content)
 
 
-def _find_run(path: Path) -> RunFolder:
-    """A finished run of one model."""
+def find_finished_run(path: Path) -> RunFolder:
+    """A finished run of one model.
+
+    Raises:
+        UsageError: no run folder, an unfinished run, or one of several folds.
+    """
     path = Path(path)
     if cross_validation.is_folds_folder(path):
         raise UsageError(
@@ -416,7 +420,20 @@ def _find_run(path: Path) -> RunFolder:
     return run
 
 
-def _put_to_use(run: RunFolder, name: str, by: str) -> tuple[str, ...]:
+def _refuse_anomaly(run: RunFolder, task: str) -> None:
+    """Refuse a run that has no rule.
+
+    Raises:
+        UsageError: an anomaly run.
+    """
+    if task == "anomaly":
+        raise UsageError(
+            f"{run.path} decides by p-values of good pictures, not by a rule. Another share of false alarms, more "
+            f"pictures or an earlier version: vitrail teach {run.path} --alpha 0.05, PICTURES or --use NAME."
+        )
+
+
+def put_to_use(run: RunFolder, name: str, by: str) -> tuple[str, ...]:
     """Put a decision to use after reading it; the one in use before may be damaged. Returns what was left out."""
     folder = run.bundle
     with Lock(run.path):
@@ -428,7 +445,7 @@ def _put_to_use(run: RunFolder, name: str, by: str) -> tuple[str, ...]:
             if info.trained_info.get("data", {}).get("fingerprint") != _fingerprint_of(content):
                 raise DamagedFileError(f"{where} was fitted to other data than this model's. Fit it again: {_AGAIN}")
         damaged = find_unreadable_decisions(folder, info)
-        decision_versions.add_use_record(folder, name, by, _now(), info.listed - {*damaged}, damaged)
+        decision_versions.add_use_record(folder, name, by, describe_now(), info.listed - {*damaged}, damaged)
     return tuple(f"{folder / name} is damaged. It stays where it lies and counts no longer." for name in damaged)
 
 
@@ -441,7 +458,8 @@ def _fingerprint_of(content: Mapping[str, Any]) -> object:
 _AGAIN = "vitrail decide RUN --rule RULE --keep NAME"
 
 
-def _now() -> str:
+def describe_now() -> str:
+    """The time, as the files of kept decisions note it."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 

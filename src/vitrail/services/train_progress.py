@@ -272,14 +272,14 @@ def format_plan(plan_event: PlanEvent) -> list[str]:
     In a narrow terminal reasons go below their choices.
     """
     plan, model, recipe = plan_event.plan, plan_event.plan.model, plan_event.plan.recipe
-    height, width = model.image_size
-    images = (
-        f"{height} x {width} x {model.channels}, {model.grid.patches} patches of {model.patch[0]} x {model.patch[1]}"
-    )
+    height, width = model.input_size
+    patches = f"{model.input_grid.patches:,} patches of {model.patch[0]} x {model.patch[1]}"
+    images = f"{height} x {width} x {model.channels}, {patches}"
+    images += f" in {model.tiles[0]} x {model.tiles[1]} tiles" if model.is_tiled else ""
     machine = f"{recipe.optimizer}, {plan.compute.device}, {plan.compute.precision}"
     rows = [
         ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
-        ("pictures", images, "model.image_size"),
+        ("pictures", images, "model.tiles" if model.is_tiled else "model.image_size"),
         ("values", _describe_values(plan), "image.bit_depth"),
         ("pre-training", _describe_pretraining(plan), "pretrain.steps"),
         ("teacher", _describe_teacher(plan), "distill.steps" if plan.distill.has_first_stage else "distill.teacher"),

@@ -324,7 +324,7 @@ def _stack_maps(
     without_map: tuple[str, ...],
 ) -> StoredExplanations:
     """All maps as arrays, also empty ones, so that the page can say why."""
-    size = (len(explained_images), *shape.grid)
+    size = (len(explained_images), *shape.input_grid)
     first = explained_images[0].attribution if explained_images else None
     return StoredExplanations(
         about=MapInfo(

@@ -105,10 +105,22 @@ def write_seen_images(run: RunFolder, dataset: Dataset, seconds: float) -> SeenI
     done = order[: len(hashes)]
     readable = hashes != UNREADABLE
     train, val = (np.unique(hashes[readable & np.isin(done, dataset.splits[split])]) for split in HASHED_SPLITS)
-    data = io.BytesIO()
-    np.savez(data, train=train, val=val, missing=np.array(len(rows) - len(hashes), np.int64))
-    atomic.write_bytes(run.path / SEEN_FILE, data.getvalue())
+    _write_hashes(run, train, val, len(rows) - len(hashes))
     return SeenImages(train, val, len(rows) - len(hashes))
+
+
+def add_seen_images(run: RunFolder, hashes: UInt64[np.ndarray, " n"]) -> None:
+    """Add hashes of further images that a run has learnt from; nothing where it has none."""
+    if (seen := read_seen_images(run.path)) is not None:
+        _write_hashes(run, np.union1d(seen.train, hashes[hashes != UNREADABLE]), seen.val, seen.num_missing)
+
+
+def _write_hashes(
+    run: RunFolder, train: UInt64[np.ndarray, " n"], val: UInt64[np.ndarray, " m"], num_missing: int
+) -> None:
+    data = io.BytesIO()
+    np.savez(data, train=train, val=val, missing=np.array(num_missing, np.int64))
+    atomic.write_bytes(run.path / SEEN_FILE, data.getvalue())
 
 
 def read_seen_images(run: Path) -> SeenImages | None:

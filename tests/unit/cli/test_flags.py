@@ -17,6 +17,7 @@ FLAGS = {
                    --data-root --skip-bad --device --precision --json --debug""",
     "decide": """--rule --positive --at --abstain --alpha --prevalence --band --estimate --keep --by --use --into
                  --json --debug""",
+    "teach": "--forget --group --alpha --keep --by --use --device --json --debug",
     "predict": "--to --sets --maps --engine --part-size --skip-bad --device --precision --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --precision --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
@@ -42,6 +43,7 @@ WORDS = {
     "tune": ("source",),
     "evaluate": ("model", "source"),
     "decide": ("run_folder",),
+    "teach": ("run_folder", "paths"),
     "predict": ("model", "paths"),
     "embed": ("model", "paths"),
     "explain": ("model", "paths"),

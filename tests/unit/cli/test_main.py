@@ -50,7 +50,7 @@ def test_an_unknown_verb_names_the_nearest_one(capsys):
 
 def test_a_verb_like_no_other_lists_all(capsys):
     assert main(["zzz"]) == 2
-    assert "The verbs are train, tune, evaluate, decide, predict" in capsys.readouterr().err
+    assert "The verbs are train, tune, evaluate, decide, teach, predict" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

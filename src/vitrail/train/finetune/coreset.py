@@ -16,8 +16,8 @@ from ...model.config import ViTConfig
 from ...model.patch_bank import mean_largest, normalize_patches
 from ...randomness import derive, permutation
 
-MAX_NUMBERS = 2**28
-"""Numbers of all patches that are held at once, 1 GiB in float32; of more images a sample is taken."""
+MAX_NUMBERS = 2**29
+"""Numbers of all patches that are held at once, 1 GiB in 16 bits; of more images a sample is taken."""
 MAX_CANDIDATES = 50_000
 """Patches of which the bank is chosen; of more a sample is taken first."""
 PROJECTED_WIDTH = 64
@@ -26,8 +26,16 @@ PROJECTED_WIDTH = 64
 
 def sample_images(rows: NDArray[np.int64], shape: ViTConfig, seed: int) -> NDArray[np.int64]:
     """The images whose patches are held at once: all, or as many as `MAX_NUMBERS` allows, in their order."""
-    most = max(2, MAX_NUMBERS // (shape.grid.patches * shape.pooled_width))
+    most = max(2, MAX_NUMBERS // (shape.input_grid.patches * shape.pooled_width))
     return rows if len(rows) <= most else np.sort(rows[permutation(seed, "bank", 0, len(rows))[:most]])
+
+
+def pack_patches(features: Float[Tensor, "n N P"], shape: ViTConfig) -> Float16[Tensor, "n N P"]:
+    """Features of patches as a bank compares and keeps them: normalised, in 16 bits; each image by itself."""
+    packed = torch.empty(features.shape, dtype=torch.float16)
+    for image, values in enumerate(features):
+        packed[image] = normalize_patches(values, shape.pool_blocks)
+    return packed
 
 
 def fill_bank(
@@ -36,7 +44,7 @@ def fill_bank(
     """The bank, and the score of each image from the bank without the patches of its group.
 
     Args:
-        features: of the patches of good images; overwritten.
+        features: of the patches of good images, as they are or by `pack_patches`.
         groups: a number for each image; those of one group are left out together.
         shape: its `bank_size` is the most patches of the bank.
 
@@ -50,25 +58,26 @@ def fill_bank(
             f"There is only one good {what} to learn from. A promise takes at least two, of which each is judged by "
             "the others; ten are a start. Add good pictures."
         )
-    for start in range(0, n, 64):
-        features[start : start + 64] = normalize_patches(features[start : start + 64], shape.pool_blocks)
-    patches = features.flatten(0, 1)  # [n * N, P]
+    packed = features if features.dtype == torch.float16 else pack_patches(features, shape)
+    patches = packed.flatten(0, 1)  # [n * N, P]
     chosen = choose_patches(patches, shape.bank_size, seed, device)
-    bank = patches[chosen].to(torch.float16)
+    bank = patches[chosen]
     owners = torch.from_numpy(groups)[chosen // N].to(device)
     rows = bank.to(device).float()
     scores = np.empty(n)
     for i in range(n):
-        nearest = _nearest_of_others(features[i].to(device), rows, owners != int(groups[i]))
-        scores[i] = float(mean_largest(1 - nearest))
+        nearest = _nearest_of_others(packed[i].to(device).float(), rows, owners != int(groups[i]))
+        scores[i] = float(mean_largest(1 - nearest, shape.grid.patches))
     return bank, scores
 
 
 def _nearest_of_others(x: Float[Tensor, "N P"], rows: Float[Tensor, "M P"], is_other: Tensor) -> Float[Tensor, " N"]:
     """The largest product of each patch with a row of another group."""
-    parts = zip(rows.split(8192), is_other.split(8192), strict=True)
-    products = [(x @ some.T).masked_fill_(~others, -1.0).amax(-1) for some, others in parts]
-    return torch.stack(products).amax(0)
+    nearest = torch.full((len(x),), -1.0, device=x.device)
+    for some, others in zip(rows.split(8192), is_other.split(8192), strict=True):
+        parts = [(part @ some.T).masked_fill_(~others, -1.0).amax(-1) for part in x.split(2048)]
+        nearest = torch.maximum(nearest, torch.cat(parts))
+    return nearest
 
 
 def choose_patches(patches: Float[Tensor, "m P"], most: int, seed: int, device: torch.device) -> Int64[Tensor, " k"]:
@@ -89,7 +98,7 @@ def choose_patches(patches: Float[Tensor, "m P"], most: int, seed: int, device: 
     generator = torch.Generator().manual_seed(derive(seed, "projection", 0))
     projection = torch.randn(P, min(P, PROJECTED_WIDTH), generator=generator) / PROJECTED_WIDTH**0.5
     places = torch.from_numpy(candidates)
-    x = (patches[places] @ projection).to(device)  # [c, 64]
+    x = (patches[places].float() @ projection).to(device)  # [c, 64]
     halves = x.square().sum(1) / 2
     farthest = torch.zeros(most, dtype=torch.int64, device=device)
     nearest = torch.full((len(x),), torch.inf, device=device)  # half the squared distance

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from torch import nn
 
 from ... import config
 from ...checkpoints.adapt import build_model
+from ...checkpoints.bundle import BANK_ROWS
 from ...data.loader import ImageStore
-from ...data.splits import number_groups
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
-from ...evaluate.inference import FeatureExtractor, InferenceSettings, cast_weights, run_inference
+from ...evaluate.inference import FeatureExtractor, InferenceSettings, SingleImages, cast_weights, run_inference
 from ...files import safetensors_file
 from ...formatting import format_count
 from ...model.vit import ViT
@@ -38,7 +38,7 @@ from ..plan import Plan
 from ..request import FEW_IMAGES
 from ..run_folder import RunFolder
 from ..signals import SignalRequest, listen_for_signals, resume_instructions
-from . import coreset, linear_probe, weights
+from . import bank_store, coreset, linear_probe, weights
 from .linear_probe import FeatureSet, fit_probes
 from .weights import build_start_model, open_checkpoint
 
@@ -73,6 +73,7 @@ def extract_features(
         return FeatureSet(np.zeros((0, width), np.float32), targets)
     images = dataset.load_images(split, plan.image, plan.compute.num_workers)
     extractor = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
+    extractor = SingleImages(extractor) if plan.model.head == "bank" else extractor
     files = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
     stored = files.load()
     done = first = sum(map(len, stored))
@@ -84,6 +85,8 @@ def extract_features(
         if batch < files.batch:
             yield Note(f"The memory is full with {files.batch} pictures at once: features go on with {batch} at once.")
             files.batch = batch
+        if plan.model.head == "bank":
+            features = coreset.pack_patches(torch.from_numpy(features), plan.model).numpy()
         fresh.append(features)
         done += len(features)
         is_complete = done == len(rows)  # kept, for the next split may take long
@@ -120,7 +123,7 @@ class FeatureFiles:
         self.batch = FEATURE_BATCH
         """Batch size of the last loaded features, or of those to save."""
 
-    def load(self) -> list[Float32[np.ndarray, "n *N P"]]:
+    def load(self) -> list[Float[np.ndarray, "n *N P"]]:
         """Load the features from the first image on, up to a damaged file or one of another plan or other images."""
         portions: list[np.ndarray] = []
         for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
@@ -137,7 +140,7 @@ class FeatureFiles:
             self.batch = int(header.get(BATCH_KEY, FEATURE_BATCH))
         return portions
 
-    def save(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n *N P"]:
+    def save(self, portions: list[np.ndarray], end: int) -> Float[np.ndarray, "n *N P"]:
         """Write new portions, up to image `end`; returns them in one array."""
         part = np.concatenate(portions)
         self._folder.mkdir(exist_ok=True)
@@ -256,17 +259,20 @@ def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
         yield Note(f"The bank is made of {len(rows):,} {of}, drawn by chance: the memory has no room for all patches.")
     sampled = dataclasses.replace(dataset, splits={**dataset.splits, "train": rows})
     with listen_for_signals() as signal_request:
-        good = yield from extract_features(
+        found = yield from extract_features(
             dataclasses.replace(context, plan=exact, dataset=sampled), model, "train", signal_request
         )
     if signal_request:  # with the last portion
         message = f"Interrupted after the features. {resume_instructions(run.path)}"
         raise InterruptedRun(message, signal_request.exit_code)
     yield Note(f"Patches of {format_count(len(rows), 'good picture')}, in {_format_elapsed(start_time)}.")
-    groups = dataset.source.groups
-    labels = np.arange(len(rows)) if groups is None else number_groups(groups[rows])
-    device = torch.device(plan.compute.device)
-    bank, scores = coreset.fill_bank(torch.from_numpy(good.features), labels, plan.model, plan.seed, device)
+    images = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
+    ids, source_groups = [dataset.source.ids[row] for row in rows.tolist()], dataset.source.groups
+    names = None if source_groups is None else list(map(str, source_groups[rows].tolist()))
+    digests = [bank_store.hash_pixels(images.take(rows[k : k + 1])[0]) for k in range(len(rows))]
+    good = bank_store.sort_pictures(ids, names, digests, torch.from_numpy(found.features))
+    labels, device = good.number_groups(), torch.device(plan.compute.device)
+    bank, scores = coreset.fill_bank(good.features, labels, plan.model, plan.seed, device)
     patches = good.features.shape[0] * good.features.shape[1]
     kept = "all" if len(bank) == patches else f"{len(bank):,} that lie farthest apart"
     yield Note(
@@ -274,9 +280,10 @@ def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
         f"picture has a score from a bank without it, in {_format_elapsed(start_time)} in all."
     )
     model = build_model(
-        dataclasses.replace(plan.model, bank_size=len(bank)), {**model.cpu().state_dict(), weights.BANK_ROWS: bank}
+        dataclasses.replace(plan.model, bank_size=len(bank)), {**model.cpu().state_dict(), BANK_ROWS: bank}
     )
-    write_calibration(run.calibration_file, [dataset.source.ids[row] for row in rows.tolist()], labels, scores)
+    write_calibration(run.calibration_file, good.ids, labels, scores)
+    bank_store.save_pictures(run.path, bank_store.TRAINING, good)
     row = {"step": 1, "seconds": round(time.perf_counter() - start_time, 4), "images": len(rows)}
     run.record({"step": 0} | {f"{METRICS_PREFIX}_{name}": value for name, value in row.items()})
     header = {"format": "pt", **plan_metadata(plan)}
@@ -294,8 +301,8 @@ def load_start_model(run: RunFolder, plan: Plan) -> ViT:
     """
     tensors = safetensors_file.load_tensors(run.start_file)
     shape = plan.model
-    if shape.head == "bank" and weights.BANK_ROWS in tensors:  # the plan has the most that it may have
-        shape = dataclasses.replace(shape, bank_size=len(tensors[weights.BANK_ROWS]))
+    if shape.head == "bank" and BANK_ROWS in tensors:  # the plan has the most that it may have
+        shape = dataclasses.replace(shape, bank_size=len(tensors[BANK_ROWS]))
     try:
         return build_model(shape, tensors)
     except RuntimeError as error:

@@ -36,7 +36,13 @@ GRID_SIDES = (8, 12, 16)
 BANK_GRID_SIDES = (8, 12, 16, 24, 32)
 """The same for a bank, which sees a defect only if it fills a good part of a patch."""
 BANK_SIZE = 5_000
-"""Most patches of a bank: with ViT-S at 448 pixels scores are 0.92 as fast as features alone, with 10,000 only 0.85."""
+"""Most patches of a bank: the products of a ViT-S at 448 pixels with 4,096 leave 0.93 of the speed of its features, with
+6,000 0.91, with 10,000 0.85."""
+TILED_FACTOR = 2
+"""Pictures whose shorter side is as many times that of the model are read in tiles."""
+TILE_OVERLAP = 8
+"""A tile shares so many parts of its side with the next one."""
+MAX_TILES = 64
 BANK_DEPTH = 2 / 3
 """Fraction of the checkpoint's blocks after which patches are compared: with DINOv2-S/14 at 224 pixels and ten good
 solar cells the eighth block of 12 had an AUROC of 0.875, the last one of 0.783 (EXPERIMENTS.md)."""
@@ -197,7 +203,8 @@ def _choose_bank_shape(
         drop_path=0.0,
     )
     size, why_size = _choose_image_size(fingerprint, request, base, runtime, seconds, 1, BANK_GRID_SIDES)
-    return replace(base, image_size=size), {
+    shape, why_tiles = _choose_tiles(fingerprint, request, replace(base, image_size=size), runtime, seconds)
+    return shape, why_tiles | {
         "model.pool": "every patch is compared by itself, so that a small defect is seen",
         "model.depth": f"of {own.depth}: upper blocks know what is shown rather than how it looks",
         "model.pool_blocks": "one block, the last of those that are kept",
@@ -205,6 +212,36 @@ def _choose_bank_shape(
         "model.channels": why_channels,
         "model.image_size": why_size,
     }
+
+
+def _choose_tiles(
+    fingerprint: DatasetFingerprint, request: TrainRequest, shape: ViTConfig, runtime: Runtime, seconds: float
+) -> tuple[ViTConfig, Reasons]:
+    """The shape with tiles, as many as pictures much larger than it have and the minutes allow."""
+    if explicit := {name: text for name, text in request.overrides.items() if name.startswith("model.tile")}:
+        return config.override(Plan(model=shape), explicit).model, {}
+    height, width = fingerprint.height, fingerprint.width
+    pictures = f"pictures of {height:,} x {width:,} pixels"
+    if min(height, width) < TILED_FACTOR * min(shape.image_size):
+        return shape, {}
+    if request.image_size is not None:
+        return shape, {"model.tiles": f"{pictures} are read whole, because a size was asked for"}
+    overlap = max(1, min(shape.grid) // TILE_OVERLAP)
+    for scale in (1.0, 0.75, 0.5):
+        sides = zip((height, width), shape.patch, shape.grid, strict=True)
+        rows, columns = (
+            max(1, round((scale * pixels / patch - overlap) / (side - overlap))) for pixels, patch, side in sides
+        )
+        tiled = replace(shape, tiles=(rows, columns), tile_overlap=overlap)
+        fits = not seconds or rows * columns * _estimate_seconds(fingerprint, shape, runtime, 1.0) <= seconds
+        if tiled.is_tiled and rows * columns <= MAX_TILES and fits:
+            size = "as they are" if scale == 1 else f"at {scale:.0%} of it, what {seconds / 60:g} minutes allow"
+            small = f"shrunk to {shape.image_size[0]} a small defect would vanish"
+            return tiled, {
+                "model.tiles": f"{pictures}, read {size}: {small}",
+                "model.tile_overlap": "a defect at the edge of a tile lies further inside of the next one",
+            }
+    return shape, {"model.tiles": f"{pictures} are shrunk: tiles take more than {seconds / 60:g} minutes"}
 
 
 def _choose_channels(

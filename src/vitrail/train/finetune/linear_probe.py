@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64, Shaped
+from jaxtyping import Float, Float32, Int64, Shaped
 
 from ...data.source import Task
 from ...evaluate import probe
@@ -28,7 +28,7 @@ DEFAULT_C = 0.032
 class FeatureSet:
     """Frozen features of images, and their targets for the loss."""
 
-    features: Float32[np.ndarray, "n *N P"]
+    features: Float[np.ndarray, "n *N P"]
     """[n, P]; of an anomaly model those of patches [n, N, P]."""
     targets: Shaped[np.ndarray, " n *K"]
     weights: Float32[np.ndarray, " n"] | None = None

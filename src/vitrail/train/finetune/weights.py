@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import bundle
 from ...checkpoints.adapt import build_model
+from ...checkpoints.bundle import BANK_ROWS
 from ...checkpoints.load import LoadOptions, load_checkpoint
 from ...errors import UsageError
 from ...evaluate.probe import LinearProbe
@@ -27,13 +28,12 @@ from ..plan import FinetuneSettings
 WEIGHTS_FOLDER_VARIABLE = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 ADAPTABLE_FIELDS = {
-    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "bank_size", "dropout",
-    "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention",
+    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "bank_size", "tiles", "tile_overlap",
+    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention",
 }  # fmt: skip
 """Model fields in which a training may differ from its checkpoint."""
 PROBE_HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
 """The head of every training from a checkpoint, because a probe fits it; that of anomaly is a bank."""
-BANK_ROWS = "head.bank.rows"
 
 
 @dataclass(frozen=True)

@@ -160,9 +160,9 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
     Raises:
         UsageError: sections contradict each other, or the number of classes.
     """
-    if plan.model.image_size != plan.image.size or plan.model.channels != plan.image.channels:
+    if plan.model.input_size != plan.image.size or plan.model.channels != plan.image.channels:
         raise UsageError(
-            f"The model reads {plan.model.image_size[0]}x{plan.model.image_size[1]} pixels of {plan.model.channels} "
+            f"The model reads {plan.model.input_size[0]}x{plan.model.input_size[1]} pixels of {plan.model.channels} "
             f"channels, but [image] gives {plan.image.height}x{plan.image.width} of {plan.image.channels}. "
             "Give both by --image-size and --channels."
         )

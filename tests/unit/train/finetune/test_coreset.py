@@ -52,7 +52,7 @@ def test_every_image_is_scored_by_the_patches_of_the_other_groups():
     for image in range(5):
         others = bank.double().numpy()[owners != groups[image]]
         distances = 1 - (rows[4 * image : 4 * image + 4] @ others.T).max(1)
-        assert scores[image] == pytest.approx(distances.max(), abs=1e-5)  # of four patches the largest
+        assert scores[image] == pytest.approx(distances.max(), abs=1e-4)  # of four patches, in 16 bits, the largest
 
 
 def test_a_smaller_bank_covers_better_than_patches_drawn_by_chance():
