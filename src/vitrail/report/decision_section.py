@@ -71,7 +71,7 @@ def decide_run(folder: Path) -> DecidedRun:
         return DecidedRun(facts=facts, predictions=stored, stored=stored, kept=kept)
     predictions = apply_decisions(stored, kept.current)
     metrics = facts.all_metrics
-    if facts.task != "regression":
+    if facts.task not in ("regression", "segmentation"):
         groups = provenance.load_groups(folder, len(stored))
         fresh = []
         for before in metrics:
