@@ -85,6 +85,8 @@ class DataSettings:
                 "Folds validate on pictures that other folds train on, and those of a source of its own for val are "
                 "never trained on. Leave one of them out."
             )
+        if self.folds and self.task == "segmentation":
+            raise UsageError("Folds average the answers of several models, which masks cannot be. Leave --folds out.")
         if self.good and self.task != "anomaly":
             raise UsageError(f"data.good {self.good} names good pictures, which only --task anomaly learns from.")
         if self.legend and self.task != "segmentation":

@@ -14,15 +14,10 @@ from ..model.class_maps import to_class_maps
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .inference import InferenceSettings, forward_batch, inference_mode
+from .predictions import class_areas
 
 MAP_BATCH = 16
 """Images whose class maps are held at once."""
-
-
-def class_areas(maps: UInt8[np.ndarray, "n H W"], num_classes: int) -> Float32[np.ndarray, "n K"]:
-    """The fraction of the pixels of each image that are of each class."""
-    counts = [np.bincount(each.ravel(), minlength=num_classes)[:num_classes] / each.size for each in maps]
-    return np.array(counts, np.float32).reshape(len(maps), num_classes)
 
 
 def count_overlaps(

@@ -516,6 +516,12 @@ class RegressionPredictions(PredictionTable):
         return self.overlaps if self.ranges is None else self.ranges
 
 
+def class_areas(maps: np.ndarray, num_classes: int) -> np.ndarray:
+    """float32 [n, K]: the fraction of the pixels of each image that are of each class, from class maps [n, H, W]."""
+    counts = [np.bincount(each.ravel(), minlength=num_classes)[:num_classes] / each.size for each in maps]
+    return np.array(counts, np.float32).reshape(len(maps), num_classes)
+
+
 def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
     """Read a table that `RegressionPredictions.write_csv` wrote.
 

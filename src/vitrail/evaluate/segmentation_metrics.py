@@ -74,10 +74,10 @@ class SegmentationMetrics:
     def table(self) -> str:
         """The means, and one line per class, for the terminal."""
         lines = [f"n = {self.n:,}" + ("" if self.groups is None else f", in {self.groups:,} groups")]
-        for name in ("mean_iou", "mean_dice", "pixel_accuracy"):
+        for name, title in (("mean_iou", "mean IoU"), ("mean_dice", "mean Dice"), ("pixel_accuracy", "pixels right")):
             value, span = vars(self)[name], vars(self)[f"{name}_interval"]
             if value is not None:
-                lines.append(f"{name.replace('_', ' ').replace('iou', 'IoU'):<14} {value:6.4f}{_format_span(span)}")
+                lines.append(f"{title:<12} {value:6.4f}{_format_span(span)}")
         width = max(5, *(len(one.name) for one in self.per_class))
         lines += ["", f"{'class':<{width}}  pictures     IoU    Dice    area  answered"]
         for one in self.per_class:

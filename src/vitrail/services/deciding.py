@@ -250,6 +250,8 @@ def open_stored_run(path: Path) -> StoredRun:
     info = bundle.read_bundle_info(run.bundle, check_weights=False)
     task, where = parse_task(info.task), str(run.bundle / bundle.CONFIG_FILE)
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
+    if task == "segmentation":
+        raise UsageError(f"{run.path} answers every pixel with its likeliest class, of which no rule decides.")
     if task == "anomaly":
         raise UsageError(
             f"{run.path} decides by p-values of good pictures, not by a rule. Train again with another --alpha: it "

@@ -157,7 +157,7 @@ def _describe_few_images(evaluated: Sequence[EvaluatedSplit], plan: Plan) -> lis
     if not evaluated or evaluated[-1].metrics.n >= MIN_TEST_IMAGES:
         return []
     few = format_count(evaluated[-1].metrics.n, "held-out picture")
-    known = plan.data.folds or plan.data.task == "anomaly"
+    known = plan.data.folds or plan.data.task in ("anomaly", "segmentation")
     advice = "" if known else "; vitrail train --folds 5 holds out every picture once"
     return [f"{few} tell little{advice}."]
 
