@@ -37,6 +37,7 @@ class Train(Command):
       vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
       vitrail train parts/ --task anomaly --weights dinov2-small
+      vitrail train fields/ --task segmentation --weights dinov2-small
       vitrail train site_a.csv --val site_b.csv --test site_c.csv
       vitrail train digits --recipe.batch_size 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8
@@ -79,7 +80,7 @@ class Train(Command):
     """Leave out pictures that cannot be read, instead of stopping."""
     task: str | None = None
     """classification (one of K), multilabel (any of K), regression, by default as the labels look, with the reason; or
-    anomaly: what differs from good pictures, of which alone it learns."""
+    anomaly: what differs from good pictures, of which alone it learns; or segmentation: the class of every pixel."""
     group: str | None = None
     """Column whose equal values (one patient, one module) never cross from one split to another."""
     exclude: Path | None = None
