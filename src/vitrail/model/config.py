@@ -260,7 +260,9 @@ class ViTConfig:
                 f"(depth). Got pool_every={self.pool_every} with pool_blocks={self.pool_blocks}."
             )
         if self.pool_blocks > 1 and (self.pool == "attention" or self.distillation_head):
-            raise UsageError(f"pool_blocks={self.pool_blocks} needs another pool than attention, and one head.")
+            raise UsageError(
+                f"pool_blocks={self.pool_blocks} needs pool=class, mean, class+mean, mean-all or patches, and one head."
+            )
         if (self.head == "bank") != (self.bank_size > 0):
             raise UsageError(
                 f'head="bank" has a bank_size, and no other head. Got head="{self.head}", {self.bank_size}.'

@@ -59,12 +59,7 @@ def read_masks(source: Source, settings: DataSettings) -> Source:
             f"images/ and masks/, or a manifest with a column {MASK_COLUMN}."
         )
     below = Path(settings.data_root or Path(settings.source).parent).expanduser()
-    files = [str(below / cell) if str(cell).strip() else "" for cell in map(str, cells)]
-    if empty := [source.ids[row] for row, file in enumerate(files) if not file]:
-        raise DataError(
-            f"{len(empty):,} pictures of {source.name} have no mask, such as {empty[0]}. Draw one, with "
-            f"{UNKNOWN_VALUE} where nothing is known, or leave such pictures out."
-        )
+    files = [str(below / str(cell)) for cell in cells]
     legend = _find_legend(settings)
     counts = list(map_in_order(partial(_count_values, legend=legend), files))
     if legend is None:

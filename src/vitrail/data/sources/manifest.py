@@ -79,6 +79,10 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
     images, notes = locate_images(root, table.columns[roles.path], settings, table.where)
     splits, split_notes = rows_by_split(roles.split, table.columns.get(roles.split, ()), table.where, settings)
     source = build_manifest_source(path.stem, root, images, table, roles, splits, settings)
+    if settings.task == "segmentation":
+        cells = [str(cell) for cell in source.metadata[MASK_COLUMN]]
+        masks, more = locate_images(root, cells, settings, lambda row: f"The mask of {source.ids[row]}")
+        source = replace(source, metadata={**source.metadata, MASK_COLUMN: masks}, notes=(*source.notes, *more))
     return replace(source, notes=(*table.notes, *roles.notes, *split_notes, *notes, *source.notes))
 
 

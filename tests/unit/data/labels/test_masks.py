@@ -203,7 +203,10 @@ def test_other_sources_are_refused(tmp_path: Path, scenes: Path):
     with pytest.raises(DataError, match=r"No single column of table\.csv names masks"):
         open_masks(scenes / "table.csv")
     (scenes / "table.csv").write_text("path,mask\nimages/0.png,masks/0.png\nimages/1.png,\n")
-    with pytest.raises(DataError, match=r"1 pictures of table have no mask, such as images/1\.png"):
+    with pytest.raises(DataError, match=r"The mask of images/1\.png: no picture is named"):
+        open_masks(scenes / "table.csv")
+    (scenes / "table.csv").write_text("path,mask\nimages/0.png,../mask.png\n")
+    with pytest.raises(DataError, match=r"The mask of images/0\.png: '\.\./mask\.png' leads out of"):
         open_masks(scenes / "table.csv")
     with pytest.raises(UsageError, match="about masks, which only --task segmentation learns from"):
         DataSettings(legend="x.csv")
