@@ -19,6 +19,7 @@ from .labels.defects import split_good_from_defects
 from .settings import DataSettings, SourceKind, check_supported_settings
 from .source import MANIFEST_EXTENSIONS, SPLIT_NAMES, Source
 from .sources.class_folders import open_class_folders
+from .sources.mask_folders import open_mask_folders
 
 Reader = Callable[[Path, DataSettings], Source]
 HUB_PREFIX = "hf:"
@@ -89,8 +90,6 @@ def _read_source(source: object, settings: DataSettings) -> Source:
         return open_hub_dataset(name.removeprefix(HUB_PREFIX), settings)
     path = Path(name).expanduser()
     if path.is_dir() and settings.task == "segmentation":
-        from .sources.mask_folders import open_mask_folders
-
         return open_mask_folders(path, settings)
     if path.is_dir():
         return find_folder_reader(path)(path, settings)

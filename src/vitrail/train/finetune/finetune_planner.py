@@ -637,7 +637,7 @@ def choose_checkpoint(fingerprint: DatasetFingerprint, request: TrainRequest, ru
 
 
 def _choose_frozen_checkpoint(request: TrainRequest, task: Task) -> CheckpointChoice:
-    """A recommended checkpoint on this machine: patches are told apart by trained features, or not at all."""
+    """A recommended checkpoint on this machine: patches are compared by trained features, or not at all."""
     for one in RECOMMENDED_CHECKPOINTS if request.weights == "auto" else ():
         if (path := find_downloaded(one)) is not None:
             checkpoint = open_checkpoint(str(path))
