@@ -10,7 +10,7 @@ from PIL import Image
 
 import vitrail
 from drawn_masks import CLASSES, draw_scene, draw_scenes
-from good_parts import MACHINE, save_weights
+from good_parts import MACHINE, draw_parts, save_weights
 from vitrail.cli.main import main
 from vitrail.data.preprocess import unfit_mask
 from vitrail.data.settings import DataSettings
@@ -73,7 +73,16 @@ def test_python_has_the_masks_and_their_areas(run: Path, pictures: list[Path]):
     np.testing.assert_allclose(predictions.values[:, 1], (predictions.masks == 1).mean((1, 2)), atol=1e-6)
     single = vitrail.open(run).predict(pictures[1:])
     np.testing.assert_array_equal(single.masks[0], predictions.masks[1])
-    assert vitrail.open(run).predict([]).masks.shape == (0, 32, 32)
+    empty = Predictor.open(run).predict([])
+    assert isinstance(empty, RegressionPredictions) and empty.masks is not None and empty.masks.shape == (0, 32, 32)
+
+
+def test_the_check_reads_masks_and_good_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source = draw_scenes(tmp_path / "scenes", 4)
+    Image.fromarray(np.full((40, 40), 255, np.uint8)).save(source / "masks" / "0.png")
+    assert main(["check", str(source), "--task", "segmentation"]) == 0
+    assert "1 of 4 masks have no known pixel: images/0.png." in capsys.readouterr().out
+    assert main(["check", str(draw_parts(tmp_path / "parts", 3, 1)), "--task", "anomaly"]) == 0
 
 
 @pytest.mark.wide

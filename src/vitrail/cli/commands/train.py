@@ -248,6 +248,7 @@ class Train(Command):
     def _print_result(self, outcome: TrainOutcome) -> int:
         """Print the main metric, the paths and the next command."""
         from ...evaluate.anomaly_metrics import AnomalyMetrics
+        from ...evaluate.segmentation_metrics import SegmentationMetrics
         from ...train import events
         from ...train.distributed.collectives import group_from_env
 
@@ -273,8 +274,8 @@ class Train(Command):
             )
             if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
                 few = f"{finished.metrics.n} held-out pictures tell little"
-                is_anomaly = isinstance(finished.metrics, AnomalyMetrics)
-                advice = "" if is_anomaly else "; --folds 5 holds out every picture once"
+                no_folds = isinstance(finished.metrics, AnomalyMetrics | SegmentationMetrics)
+                advice = "" if no_folds else "; --folds 5 holds out every picture once"
                 print(f"Few     {few}{advice}.")
         return 0
 

@@ -37,7 +37,7 @@ def _check_sizes(source: Source, stats: ImageStatsTable) -> Iterator[DataIssue]:
         yield DataIssue(
             code="mask-sizes",
             severity="stop",
-            text=f"{len(found):,} masks have another size than their picture. {found[0][1]}",
+            text=f"{len(found):,} of {len(files):,} masks have another size than their picture. {found[0][1]}",
             advice="Draw them again, or leave such pictures out.",
             rows=tuple(row for row, _ in found),
         )
@@ -51,7 +51,7 @@ def _check_empty_masks(source: Source, rows: NDArray[np.int64]) -> Iterator[Data
         yield DataIssue(
             code="empty-masks",
             severity="warning",
-            text=f"{len(unknown):,} masks have no known pixel: {named}.",
+            text=f"{len(unknown):,} of {len(rows):,} masks have no known pixel: {named}.",
             advice="Nothing is learnt of them, and nothing measured.",
             rows=tuple(unknown.tolist()),
         )

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int64, Integer, UInt8
 
 from ...errors import DataError, UsageError
+from ...formatting import format_count
 from ...spec import ImageSpec
 from ..decoding.decode import read_file_bytes, read_image
 from ..parallel import map_in_order
@@ -204,9 +205,10 @@ def _refuse_unnamed(unnamed: Sequence[tuple[str, int]], legend: MaskLegend) -> N
     values = Counter(value for _, value in unnamed)
     show = format_color if legend.is_color else str
     shown = ", ".join(map(show, sorted(values)[:MAX_SHOWN])) + ("" if len(values) <= MAX_SHOWN else ", ...")
+    where = format_count(len({file for file, _ in unnamed}), "mask")
     raise DataError(
-        f"{len({file for file, _ in unnamed}):,} masks have values without a name: {shown}, such as {unnamed[0][0]}. "
-        f"Add them to the legend; the name unknown leaves such pixels out."
+        f"Values without a name in {where}: {shown}, such as {unnamed[0][0]}. "
+        "Add them to the legend; the name unknown leaves such pixels out."
     )
 
 

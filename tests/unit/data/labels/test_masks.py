@@ -138,7 +138,7 @@ def test_the_check_finds_sizes_empty_masks_and_absent_classes(scenes: Path):
     found = {issue.code: issue for issue in report.issues}
     assert found["mask-sizes"].severity == "stop" and found["mask-sizes"].rows == (2,)
     assert "has 30x20 pixels, and its picture images/2.png has 20x30" in found["mask-sizes"].text
-    assert found["empty-masks"].text == "1 masks have no known pixel: images/1.png."
+    assert found["empty-masks"].text == "1 of 4 masks have no known pixel: images/1.png."
     assert "No mask has a pixel of 'star'" in found["classes-without-pixels"].text
     assert report.class_counts == {"train": {"ground": 3, "disc": 2, "square": 2, "star": 0}}
     with pytest.raises(DataError, match="A mask needs the size of its picture"):
@@ -150,9 +150,9 @@ def test_the_check_finds_sizes_empty_masks_and_absent_classes(scenes: Path):
 
 def test_wrong_masks_are_refused_in_one_sentence(scenes: Path, tmp_path: Path):
     save_mask(scenes, "0.png", np.full((20, 30), 9))
-    with pytest.raises(DataError, match=r"1 masks have values without a name: 9, such as .*0\.png\. Add them to"):
+    with pytest.raises(DataError, match=r"Values without a name in 1 mask: 9, such as .*0\.png\. Add them to"):
         open_masks(scenes)
-    with pytest.raises(DataError, match="values without a name: 9"):
+    with pytest.raises(DataError, match="Values without a name in 1 mask: 9"):
         read_class_map(scenes / "masks" / "0.png", read_legend(scenes / "classes.csv"))
     save_mask(scenes, "0.png", np.tile(np.array([250, 3, 2], np.uint8), (20, 30, 1)))
     with pytest.raises(DataError, match=r"has colours \(#fa0302\), and nothing says which classes they are"):
