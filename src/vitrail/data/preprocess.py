@@ -259,7 +259,8 @@ def fit_mask(mask: UInt8[np.ndarray, "H W"], spec: ImageSpec, border: int) -> UI
     Args:
         border: the value beside the image where it is padded.
     """
-    return _pick_pixels(mask, _inner_places(mask.shape[:2], spec), mask.shape[:2], border)
+    size = mask.shape[0], mask.shape[1]
+    return _pick_pixels(mask, _inner_places(size, spec), size, border)
 
 
 def unfit_mask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -182,7 +182,7 @@ def _count_values(file: str, legend: MaskLegend | None) -> Counter[int]:
 
 def _number_classes(source: Source, counts: Sequence[Counter[int]]) -> MaskLegend:
     """The legend of masks without one: every number that occurs is a class, called by its number."""
-    values = sorted(set().union(*counts) - {UNKNOWN_VALUE})
+    values = sorted(set[int]().union(*counts) - {UNKNOWN_VALUE})
     if len(values) > MAX_MASK_CLASSES:
         raise DataError(
             f"The masks of {source.name} have {len(values):,} different values, and masks have at most "
@@ -203,7 +203,7 @@ def _explain_one_class(source: Source, legend: MaskLegend) -> str:
 
 def _refuse_unnamed(unnamed: Sequence[tuple[str, int]], legend: MaskLegend) -> None:
     values = Counter(value for _, value in unnamed)
-    show = format_color if legend.is_color else str
+    show: Callable[[int], str] = format_color if legend.is_color else str
     shown = ", ".join(map(show, sorted(values)[:MAX_SHOWN])) + ("" if len(values) <= MAX_SHOWN else ", ...")
     where = format_count(len({file for file, _ in unnamed}), "mask")
     raise DataError(

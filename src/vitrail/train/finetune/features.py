@@ -285,7 +285,7 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, ViT]:
             of = f"{len(kept):,} of {len(dataset.splits[split]):,} {split} pictures, drawn by chance"
             yield Note(f"The head is fitted to {of}: the memory has no room for all patches.")
     sampled = dataclasses.replace(context, dataset=dataclasses.replace(dataset, splits={**dataset.splits, **rows}))
-    sets = {}
+    sets: dict[str, patch_head.PatchSet] = {}
     with listen_for_signals() as signal_request:
         for split in ("train", "val"):
             computed = yield from extract_features(sampled, model, split, signal_request)
