@@ -96,7 +96,7 @@ def fit(
         minutes, epochs, steps: the budget, at most one of them; ten minutes by default.
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
         task: "classification", "multilabel" or "regression", by default inferred from the labels; or "anomaly", which
-            learns from good images alone.
+            learns from good images alone, or "segmentation", which learns from masks.
         group: a column whose equal values (one patient, one module) stay in one split.
         exclude: a CSV of images to leave out, such as `vitrail check --out DIR` writes.
         folds: cross-validation with a model for each fold, which share the minutes; with "data.fold" in settings only

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..config import read as read_settings
 from ..config import write as write_settings
+from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
 from ..files import atomic, checksums, hub, safetensors_file, strict_json
 from ..model.config import ViTConfig
@@ -65,7 +66,7 @@ class BundleInfo:
     spec: ImageSpec
     """Preprocessing of images for the model."""
     task: str
-    """classification, multilabel, regression or anomaly."""
+    """classification, multilabel, regression, anomaly or segmentation."""
     classes: tuple[str, ...]
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
@@ -114,7 +115,7 @@ def save_bundle(
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_model_fits(model.config, spec, classes)
-    _check_task(task)
+    parse_task(task)
     content = {
         "format": BUNDLE_FORMAT,
         "architecture": write_settings(model.config),
@@ -292,7 +293,7 @@ def _parse_content(content: Mapping[str, Any], where: str) -> BundleInfo:
         architecture = read_settings(ViTConfig, content["architecture"], f"{where}, architecture")
         spec = read_settings(ImageSpec, content["image"], f"{where}, image")
         check_model_fits(architecture, spec, tuple(content["classes"]))
-        _check_task(content["task"])
+        parse_task(content["task"])
     except UsageError as error:
         raise DamagedFileError(str(error)) from error
     return BundleInfo(
@@ -309,11 +310,6 @@ def is_bundle(path: Path) -> bool:
     """Whether a path is a folder with the two files of every bundle, and not a folder of another library."""
     path = Path(path)
     return (path / CONFIG_FILE).is_file() and (path / WEIGHTS_FILE).is_file() and not is_foreign_folder(path)
-
-
-def _check_task(task: str) -> None:
-    if task not in ("classification", "multilabel", "regression", "anomaly"):
-        raise UsageError(f"The task must be classification, multilabel, regression or anomaly. Got {task!r}.")
 
 
 # -- Ensemble: a folder of several bundles whose predictions are averaged

@@ -14,6 +14,7 @@ TASK_DESCRIPTIONS = {
     "multilabel": "any of {n} labels, each with its own probability",
     "regression": "{n} measured numbers",
     "anomaly": "a score of how unlike good images each is, and whether that is a defect",
+    "segmentation": "one of {n} classes for every pixel",
 }
 PIPELINE_TAGS = {"classification": "image-classification", "multilabel": "image-classification"}
 """Pipeline tags of the Hub by task; every other task is image-feature-extraction."""

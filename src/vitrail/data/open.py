@@ -19,6 +19,7 @@ from .labels.defects import split_good_from_defects
 from .settings import DataSettings, SourceKind, check_supported_settings
 from .source import MANIFEST_EXTENSIONS, SPLIT_NAMES, Source
 from .sources.class_folders import open_class_folders
+from .sources.mask_folders import open_mask_folders
 
 Reader = Callable[[Path, DataSettings], Source]
 HUB_PREFIX = "hf:"
@@ -53,6 +54,10 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
     """
     settings = settings or DataSettings()
     opened = _read_source(source, settings)
+    if settings.task == "segmentation":
+        from .labels.masks import read_masks
+
+        return read_masks(opened, settings)
     return split_good_from_defects(opened, settings) if settings.task == "anomaly" else opened
 
 
@@ -65,6 +70,11 @@ def _read_source(source: object, settings: DataSettings) -> Source:
     if isinstance(source, Source):
         check_supported_settings(settings, "opened", f"{source.name}, which is open already,")
         return source
+    if settings.task == "segmentation" and not _may_have_masks(source):
+        raise UsageError(
+            f"--task segmentation reads a folder with images/ and masks/, or a manifest with a column mask. Got "
+            f"{source if isinstance(source, str | Path) else f'a {type(source).__name__}'}."
+        )
     if not isinstance(source, str | Path):
         from .sources.in_memory import open_object
 
@@ -79,6 +89,8 @@ def _read_source(source: object, settings: DataSettings) -> Source:
 
         return open_hub_dataset(name.removeprefix(HUB_PREFIX), settings)
     path = Path(name).expanduser()
+    if path.is_dir() and settings.task == "segmentation":
+        return open_mask_folders(path, settings)
     if path.is_dir():
         return find_folder_reader(path)(path, settings)
     if path.is_file():
@@ -102,7 +114,7 @@ def _open_split_sources(sources: SplitSources, settings: DataSettings) -> Source
     for split, source in (("val", sources.val), ("test", sources.test)):
         if source is not None:
             try:
-                task = "anomaly" if settings.task == "anomaly" else opened["train"].task
+                task = settings.task if settings.task in ("anomaly", "segmentation") else opened["train"].task
                 opened[split] = _read_source(source, replace(settings, task=task))
             except (DataError, UsageError) as error:
                 raise type(error)(f"The source of the {split} pictures: {error}") from error
@@ -110,6 +122,14 @@ def _open_split_sources(sources: SplitSources, settings: DataSettings) -> Source
     if isinstance(sources.train, str | Path) and joined.name.lower() in SPLIT_NAMES:  # flowers/train
         return replace(joined, name=Path(sources.train).expanduser().absolute().parent.name or joined.name)
     return joined
+
+
+def _may_have_masks(source: object) -> bool:
+    """Whether a source may hold masks: what is there as a folder or manifest, or is not there at all."""
+    if not isinstance(source, str | Path) or str(source).startswith(HUB_PREFIX):
+        return False
+    path = Path(source).expanduser()
+    return path.suffix.lower() in MANIFEST_EXTENSIONS if path.is_file() else source not in BUILT_IN
 
 
 def is_in_memory(source: object) -> bool:

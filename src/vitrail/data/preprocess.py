@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64, Integer, Shaped, UInt
+from jaxtyping import Float, Int64, Integer, Shaped, UInt, UInt8
 from torch import Tensor
 
 from ..errors import DataError
@@ -233,19 +233,74 @@ def fit_images(images: Integer[Tensor, "B C H W"], spec: ImageSpec) -> Integer[T
     """
     if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
         return images
-    if spec.fit == "squash":
-        return _center_crop(resize_batch(images, spec.resize_size, spec.interpolation, spec.antialias), spec)
-    height, width = images.shape[-2:]
-    if spec.fit == "crop":
-        cover = spec.resize_size
-        scale = max(cover[0] / height, cover[1] / width)
-        inner = (max(cover[0], round(height * scale)), max(cover[1], round(width * scale)))
+    inner = inner_size(images.shape[-2], images.shape[-1], spec)
+    if spec.fit != "pad":
         return _center_crop(resize_batch(images, inner, spec.interpolation, spec.antialias), spec)
-    scale = min(spec.height / height, spec.width / width)
-    inner = (min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale))))
     top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
     border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)
     return F.pad(resize_batch(images, inner, spec.interpolation, spec.antialias), border)
+
+
+def inner_size(height: int, width: int, spec: ImageSpec) -> tuple[int, int]:
+    """Height and width to which an image is resized, before the centre crop or the padding."""
+    if spec.fit == "squash":
+        return spec.resize_size
+    if spec.fit == "crop":
+        cover = spec.resize_size
+        scale = max(cover[0] / height, cover[1] / width)
+        return max(cover[0], round(height * scale)), max(cover[1], round(width * scale))
+    scale = min(spec.height / height, spec.width / width)
+    return min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale)))
+
+
+def fit_mask(mask: UInt8[np.ndarray, "H W"], spec: ImageSpec, border: int) -> UInt8[np.ndarray, "h w"]:
+    """Move a mask as `fit_images` moves its image, every pixel from the nearest one.
+
+    Args:
+        border: the value beside the image where it is padded.
+    """
+    size = mask.shape[0], mask.shape[1]
+    return _pick_pixels(mask, _inner_places(size, spec), size, border)
+
+
+def unfit_mask(
+    mask: UInt8[np.ndarray, "h w"], size: tuple[int, int], spec: ImageSpec, border: int
+) -> UInt8[np.ndarray, "H W"]:
+    """The inverse of `fit_mask`: a mask of the model's size as one of the image's, every pixel from the nearest one.
+
+    Args:
+        size: height and width of the image.
+        border: the value of pixels that the model does not see.
+    """
+    places = []
+    for own, small, side in zip(size, inner_size(*size, spec), spec.size, strict=True):
+        inside = ((2 * np.arange(own) + 1) * small) // (2 * own)
+        places.append(inside - _crop_start(small, side))
+    return _pick_pixels(mask, places, spec.size, border)
+
+
+def _crop_start(inner: int, side: int) -> int:
+    """Where the model's size begins in the resized image; negative where that is padded. Odd pixels go to the end."""
+    return (inner - side) // 2 if inner >= side else -((side - inner) // 2)
+
+
+def _inner_places(size: tuple[int, int], spec: ImageSpec) -> list[Int64[np.ndarray, " _"]]:
+    """The row and column of an image from which each row and column of the model's size comes; outside of it -1."""
+    places = []
+    for own, small, side in zip(size, inner_size(*size, spec), spec.size, strict=True):
+        inside = np.arange(side) + _crop_start(small, side)
+        found = ((2 * inside + 1) * own) // (2 * small)
+        places.append(np.where((inside >= 0) & (inside < small), found, -1))
+    return places
+
+
+def _pick_pixels(
+    mask: UInt8[np.ndarray, "H W"], places: list[Int64[np.ndarray, " _"]], size: tuple[int, int], border: int
+) -> UInt8[np.ndarray, "h w"]:
+    rows, columns = (np.clip(each, 0, side - 1) for each, side in zip(places, size, strict=True))
+    picked = mask[rows[:, None], columns]
+    inside = [(each >= 0) & (each < side) for each, side in zip(places, size, strict=True)]
+    return np.where(inside[0][:, None] & inside[1], picked, np.uint8(border))
 
 
 def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float]:

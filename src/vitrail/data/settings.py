@@ -26,11 +26,14 @@ class DataSettings:
     data_root: str = ""
     """Folder that holds the files of a named set, or a manifest's pictures; empty for the usual places, or the
     manifest's own folder."""
-    task: Literal["auto", "classification", "multilabel", "regression", "anomaly"] = "auto"
-    """One of K, any of K, numbers, or anomaly: what differs from good pictures; auto infers one of the first three from
-    the label columns and says why."""
+    task: Literal["auto", "classification", "multilabel", "regression", "anomaly", "segmentation"] = "auto"
+    """One of K, any of K, numbers, anomaly: what differs from good pictures, or segmentation: the class of every pixel;
+    auto infers one of the first three from the label columns and says why."""
     good: str = ""
     """With task anomaly the class of the good pictures; the only one, or one called good, ok or normal, if empty."""
+    legend: str = ""
+    """With task segmentation a CSV of value,name that says what the values of masks mean, a value being a class number
+    or a colour #rrggbb; classes.csv beside the pictures, or the numbers themselves, if empty."""
     path: str = ""
     """Column of a manifest that names the pictures; found if empty."""
     targets: tuple[str, ...] = ()
@@ -82,8 +85,12 @@ class DataSettings:
                 "Folds validate on pictures that other folds train on, and those of a source of its own for val are "
                 "never trained on. Leave one of them out."
             )
+        if self.folds and self.task == "segmentation":
+            raise UsageError("Folds average the answers of several models, which masks cannot be. Leave --folds out.")
         if self.good and self.task != "anomaly":
             raise UsageError(f"data.good {self.good} names good pictures, which only --task anomaly learns from.")
+        if self.legend and self.task != "segmentation":
+            raise UsageError(f"data.legend {self.legend} is about masks, which only --task segmentation learns from.")
         for meaning in self.split_codes.values():
             if meaning not in ("train", "val", "test"):
                 raise UsageError(f"data.split must give each word train, val or test. Got {self.split!r}.")
@@ -113,13 +120,13 @@ class DataSettings:
 # -- Supported settings per kind of source; any other setting is an error, none is ignored.
 
 SourceKind = Literal[
-    "built-in set", "usual set", "class folders", "manifest", "chest-xray14", "archive", "array", "shards", "tables",
-    "frame", "pairs", "arrays", "torch data set", "opened",
+    "built-in set", "usual set", "class folders", "mask folders", "manifest", "chest-xray14", "archive", "array",
+    "shards", "tables", "frame", "pairs", "arrays", "torch data set", "opened",
 ]  # fmt: skip
 
 # fmt: off
 COMMON_SETTINGS = frozenset({  # splitting, checking, decoding; the task is compared once it is known
-    "source", "val_source", "test_source", "task", "good", "range", "skip_bad", "exclude", "val_fraction",
+    "source", "val_source", "test_source", "task", "good", "legend", "range", "skip_bad", "exclude", "val_fraction",
     "test_fraction", "folds", "fold", "strata",
 })
 COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain", "decimal"})
@@ -127,6 +134,7 @@ SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {
     "built-in set":   frozenset(),
     "usual set":      frozenset({"data_root"}),
     "class folders":  frozenset({"class_level", "group", "keep_empty", "allow_outside_root"}),
+    "mask folders":   frozenset(),
     "manifest":       COLUMN_SETTINGS | {"data_root", "allow_outside_root"},
     "chest-xray14":   frozenset({"targets", "group", "allow_outside_root"}),
     "archive":        frozenset({"path", "targets", "group", "uncertain", "decimal"}),

@@ -46,7 +46,7 @@ class LazyImage(Protocol):
 ImageInput = Path | np.ndarray | LazyImage
 """A file, an array [H, W] or [H, W, C] of any integer or float type, or a `LazyImage` that fetches either."""
 
-Task = Literal["classification", "multilabel", "regression", "anomaly"]
+Task = Literal["classification", "multilabel", "regression", "anomaly", "segmentation"]
 SPLITS = ("train", "val", "test")
 CHUNK = 4096  # images of an array hashed at a time
 
@@ -58,8 +58,29 @@ def parse_task(word: str) -> Task:
         UsageError: there is no such task.
     """
     if word not in get_args(Task):
-        raise UsageError(f"The task must be classification, multilabel, regression or anomaly. Got {word!r}.")
+        *others, last = get_args(Task)
+        raise UsageError(f"The task must be {', '.join(others)} or {last}. Got {word!r}.")
     return cast(Task, word)
+
+
+UNKNOWN_PIXEL = 255
+"""The class index of unknown pixels in class maps, which are uint8."""
+MAX_MASK_CLASSES = UNKNOWN_PIXEL
+
+
+@dataclass(frozen=True)
+class MaskLegend:
+    """Which stored values of masks are which classes."""
+
+    classes: tuple[str, ...]
+    codes: tuple[tuple[int, int], ...]
+    """Pairs of a value (a class number, or a colour as 0xRRGGBB) and its class index, or `UNKNOWN_PIXEL`."""
+    is_color: bool = False
+
+    @property
+    def table(self) -> dict[int, int]:
+        """Class index by value."""
+        return dict(self.codes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +102,8 @@ class Source:
     targets: np.ndarray
     """int64 [n] for classes (of anomaly: 0 good, 1 a defect), or float32 [n, K] whose rows sum to 1 (soft labels);
     float32 [n, K] for labels, 0..1;
-    float64 [n, K] for numbers; in both NaN is unknown and masked."""
+    float64 [n, K] for numbers; in both NaN is unknown and masked; float32 [n, K] for segmentation: the fraction of the
+    pixels of each image that are of each class, the rest being unknown."""
     ids: Sequence[str]
     """A name per row that is stable between runs."""
     groups: np.ndarray | None = None
@@ -99,6 +121,9 @@ class Source:
     weights: np.ndarray | None = None
     """float64 [n], above 0: the weight of each row in the training loss, of which only the ratios count; None is 1 for
     all. They are no part of the fingerprint, because images and targets are the same data with any weights."""
+
+    legend: MaskLegend | None = None
+    """Of segmentation: what the values of masks mean."""
 
     def __post_init__(self) -> None:
         n = len(self.images)
@@ -195,7 +220,7 @@ def _find_invalid_targets(targets: np.ndarray, task: Task) -> tuple[np.ndarray, 
     if task == "regression":
         return np.isinf(targets).any(1), "must be finite numbers, or NaN where unknown"
     beyond = np.any((targets < 0) | (targets > 1), axis=1)
-    if task == "multilabel":
+    if task in ("multilabel", "segmentation"):
         return beyond, "must lie in 0..1, or be NaN where unknown"
     return beyond | ~np.isclose(targets.sum(1), 1, atol=1e-3), "must be probabilities that sum to 1"
 

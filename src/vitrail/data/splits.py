@@ -362,6 +362,8 @@ def make_strata(
 def _target_strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
     """Strata of the targets."""
     targets = source.targets[rows]
+    if source.task == "segmentation":
+        return targets > 0
     if source.task == "multilabel":
         return targets >= 0.5
     if source.task == "classification":

@@ -158,6 +158,8 @@ def predictions_from_outputs(
     decisions: Decisions | None = None,
     distances: np.ndarray | None = None,
     defect_types: np.ndarray | None = None,
+    masks: np.ndarray | None = None,
+    overlaps: np.ndarray | None = None,
 ) -> TaskPredictions:
     """Build the table of predictions from model outputs.
 
@@ -170,6 +172,8 @@ def predictions_from_outputs(
         decisions: calibration, thresholds and abstention; None applies none.
         distances: out-of-distribution distances, if they were computed.
         defect_types: of anomaly, what the source calls each image.
+        masks, overlaps: of segmentation, whose outputs are the fractions of pixels of each class, as in
+            `RegressionPredictions`.
     """
     by = decisions or Decisions()
     shared: dict[str, Any] = {
@@ -187,6 +191,8 @@ def predictions_from_outputs(
         fields = anomaly_fields(scores, p_values, found)
         return ClassificationPredictions(**fields, **shared, defect_types=defect_types)
     outputs = outputs.reshape(len(rows), len(names))
+    if task == "segmentation":
+        return RegressionPredictions(columns=names, values=outputs, masks=masks, overlaps=overlaps, **shared)
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
     shared["is_unlike_known"] = by.unlike is not None and distances is not None
     shared["abstain_reasons"] = by.abstain_reasons(
@@ -430,6 +436,8 @@ def describe_limits(task: Task, decisions: Sequence[Decisions], num_validation: 
     if (task == "classification" or (task == "multilabel" and few)) and any(not one.temperature for one in decisions):
         why = _explain_missing_fit(num_validation, MIN_IMAGES)
         limits.append(f"Probabilities are not calibrated{why}: treat them as a ranking, not as percentages.")
+    if task == "segmentation":  # of which it is never fitted
+        return []
     if task != "anomaly" and any(one.unlike is None for one in decisions):  # whose score says already what is unlike
         why = _explain_missing_fit(num_validation, num_needed)
         limits.append(f"Which pictures are unlike the training is unknown{why}: abstain says {ABSTENTION_UNKNOWN}.")
@@ -454,6 +462,8 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
     """
     if task == "anomaly":
         raise UsageError("This model decides by p-values, which promise more than sets. Leave --sets out.")
+    if task == "segmentation":
+        raise UsageError("This model answers with masks, of which there are no sets. Leave --sets out.")
     if task == "multilabel":
         raise _no_label_sets_error()
     if not (decisions.cuts if task == "classification" else decisions.reach):

@@ -6,6 +6,8 @@ Reports and comparisons are built from these tables and never run the model agai
     path,id,split,target,label,probability,prob_<label>...,abstain                 labels
     path,id,split,target,label,score,p_value,abstain                               anomaly
     path,id,split,target_<column>...,value_<column>...[,low_<column>,high_<column>...],abstain    regression
+    path,id,split,target_<class>...,value_<class>...[,overlap_<class>,predicted_<class>,true_<class>...],abstain
+                                                                                            segmentation
 
 Before `abstain` comes `decision`, the name of the kept decision that has answered, unless it is the training's own. An
 empty target is unknown. Cells of labels hold several names, see `tables.format_label_cell`.
@@ -399,6 +401,7 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
 
 EXPECTED_HEADER = "target_<column>...,value_<column>..."
 RANGE_ENDS = ("low", "high")
+OVERLAP_PARTS = ("overlap", "predicted", "true")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,6 +421,9 @@ class RegressionPredictions(PredictionTable):
 
     `values` are float32 [n, K] (float64 where that is too coarse), `columns` the K names, and `ranges` [n, K, 2] the
     conformal intervals if they were asked for. `paths`, `ids` and `skipped` are as in `ClassificationPredictions`.
+
+    Of a segmentation model the columns are its classes, `values` the fraction of the pixels of each, and `masks` uint8
+    [n, H, W] the class of every pixel, as its place in `columns`, at the size that the model reads.
     """
 
     targets: np.ndarray | None
@@ -428,6 +434,11 @@ class RegressionPredictions(PredictionTable):
     """The K names, in the order of the model's outputs."""
     ranges: np.ndarray | None = None
     """[n, K, 2], of the type of the values: conformal ranges, low and high; None if they were not requested."""
+    masks: np.ndarray | None = None
+    """uint8 [n, H, W]: of segmentation, the class of every pixel; None where not kept, or for another task."""
+    overlaps: np.ndarray | None = None
+    """float64 [n, K, 3]: of segmentation, the fractions of pixels that are of a class both by answer and by mask, by
+    answer where the mask is known, and by mask; None without masks to compare with, or for another task."""
 
     def __post_init__(self) -> None:
         _check_prediction_shape(self, self.values, self.columns, "columns need values")
@@ -465,31 +476,50 @@ class RegressionPredictions(PredictionTable):
         """As in `PredictionTable`."""
         rows = zip(_targets_or_unknown(self).tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
         format_value = format_float64 if self.values.dtype == np.float64 else format_float32
+        format_end = format_value if self.overlaps is None else format_float64
         for target, value, ends in rows:
             known = ["" if number != number else format_float64(number) for number in target]
-            yield [*known, *map(format_value, value), *map(format_value, ends)]
+            yield [*known, *map(format_value, value), *map(format_end, ends)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`."""
         targets = _targets_or_unknown(self).T.tolist()
         known = [[None if number != number else number for number in column] for column in targets]
         kind: ColumnKind = "double" if self.values.dtype == np.float64 else "number"
-        ends = np.array(self._flat_ranges(), self.values.dtype).reshape(len(self), len(self._range_columns())).T
+        ends = (
+            np.array(self._flat_ranges(), np.float64 if self.overlaps is not None else self.values.dtype)
+            .reshape(len(self), len(self._range_columns()))
+            .T
+        )
         return {
             **{f"target_{name}": TypedColumn("double", known[k]) for k, name in enumerate(self.columns)},
             **{f"value_{name}": TypedColumn(kind, self.values[:, k]) for k, name in enumerate(self.columns)},
-            **{name: TypedColumn(kind, column) for name, column in zip(self._range_columns(), ends, strict=True)},
+            **{
+                name: TypedColumn(kind if self.overlaps is None else "double", column)
+                for name, column in zip(self._range_columns(), ends, strict=True)
+            },
         }
 
     def _range_columns(self) -> list[str]:
-        return [] if self.ranges is None else [f"{end}_{name}" for name in self.columns for end in RANGE_ENDS]
+        ends = () if self._ranges_or_overlaps is None else OVERLAP_PARTS if self.ranges is None else RANGE_ENDS
+        return [f"{end}_{name}" for name in self.columns for end in ends]
 
     def _flat_ranges(self) -> list[list[float]]:
-        """Low, high, low, high, ... of each image; empty lists without ranges."""
-        if self.ranges is None:
+        """Low, high, low, high, ... of each image, or its overlaps; empty lists without either."""
+        if self._ranges_or_overlaps is None:
             return [[]] * len(self)
-        ends: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
+        ends: list[list[float]] = self._ranges_or_overlaps.reshape(len(self), -1).tolist()
         return ends
+
+    @property
+    def _ranges_or_overlaps(self) -> np.ndarray | None:
+        return self.overlaps if self.ranges is None else self.ranges
+
+
+def class_areas(maps: np.ndarray, num_classes: int) -> np.ndarray:
+    """float32 [n, K]: the fraction of the pixels of each image that are of each class, from class maps [n, H, W]."""
+    counts = [np.bincount(each.ravel(), minlength=num_classes)[:num_classes] / each.size for each in maps]
+    return np.array(counts, np.float32).reshape(len(maps), num_classes)
 
 
 def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
@@ -499,11 +529,12 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
         DataError: not such a table; the message names the file and the line.
     """
     table = read_rows(path, EXPECTED_HEADER)
-    with_ranges = bool(table.header) and table.header[-1].startswith(f"{RANGE_ENDS[1]}_")
-    K = len(table.header) // (4 if with_ranges else 2)
+    last = table.header[-1] if table.header else ""
+    parts = next((each for each in (RANGE_ENDS, OVERLAP_PARTS) if last.startswith(f"{each[-1]}_")), ())
+    K = len(table.header) // (2 + len(parts))
     columns = tuple(name.removeprefix("target_") for name in table.header[:K])
     own = [*(f"target_{name}" for name in columns), *(f"value_{name}" for name in columns)]
-    if table.header != (*own, *(f"{end}_{name}" for name in columns for end in RANGE_ENDS if with_ranges)):
+    if table.header != (*own, *(f"{end}_{name}" for name in columns for end in parts)):
         raise wrong_header_error(path, EXPECTED_HEADER, table.header)
     targets = [_parse_numbers([cell or "nan" for cell in cells[:K]], where, "targets") for where, cells in table.rows]
     values = [_parse_numbers(cells[K : 2 * K], where, "values") for where, cells in table.rows]
@@ -517,7 +548,8 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
         **table.shared,
         targets=None if np.isnan(known).all() else known,
         values=np.array(values, dtype).reshape(len(values), K),
-        ranges=np.array(ends, dtype).reshape(len(ends), K, 2) if with_ranges else None,
+        ranges=np.array(ends, dtype).reshape(len(ends), K, 2) if parts == RANGE_ENDS else None,
+        overlaps=np.array(ends, np.float64).reshape(len(ends), K, 3) if parts == OVERLAP_PARTS else None,
         columns=columns,
     )
 
@@ -574,7 +606,7 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
 def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
     """The arrays of a table with one row per image, but for the targets."""
     if isinstance(table, RegressionPredictions):
-        return {"values": table.values, "ranges": table.ranges}
+        return {name: vars(table)[name] for name in ("values", "ranges", "masks", "overlaps")}
     arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities}
     arrays["predicted"] = decision_array(table)
     if isinstance(table, ClassificationPredictions):
@@ -620,8 +652,12 @@ def reorder_outputs(table: TaskPredictions, names: tuple[str, ...]) -> TaskPredi
     if isinstance(table, MultilabelPredictions):
         probabilities, predicted = table.probabilities[:, places], table.indicators[:, places]
         return replace(table, classes=names, probabilities=probabilities, targets=targets, predicted=predicted)
-    ranges = None if table.ranges is None else table.ranges[:, places]
-    return replace(table, columns=names, values=table.values[:, places], targets=targets, ranges=ranges)
+    ranges, overlaps = (None if each is None else each[:, places] for each in (table.ranges, table.overlaps))
+    masks = None if table.masks is None else np.argsort(places).astype(np.uint8)[table.masks]
+    return replace(
+        table, columns=names, values=table.values[:, places], targets=targets, ranges=ranges, masks=masks,
+        overlaps=overlaps,
+    )  # fmt: skip
 
 
 def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:

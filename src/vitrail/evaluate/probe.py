@@ -47,6 +47,7 @@ def fit_probe_path(
     outputs: int,
     strengths: Sequence[float] = PROBE_STRENGTHS,
     weights: Float32[np.ndarray, " n"] | None = None,
+    standardize: bool = True,
 ) -> Iterator[LinearProbe]:
     """Fit a probe for every C in turn, each started from the previous solution; a generator, so later ones are
     optional.
@@ -60,11 +61,12 @@ def fit_probe_path(
         targets: class indices [n] or probabilities [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
         strengths: values of C, best in increasing order: the smallest converges fastest and is a good start.
         weights: factors of the images' losses, with mean 1; the standardisation is weighted too.
+        standardize: divide features by their deviations first, so that the penalty is the same for each.
     """
     x, w = torch.from_numpy(features).double(), None if weights is None else torch.from_numpy(weights).double()
     mean = _weighted_mean(x, w)
     deviation = x.std(0, correction=0) if w is None else _weighted_mean((x - mean).square(), w).sqrt()
-    deviation = deviation.clamp(min=MIN_STD)
+    deviation = deviation.clamp(min=MIN_STD) if standardize else torch.ones_like(deviation)
     x = (x - mean) / deviation
     if task == "regression":
         aims = torch.from_numpy(targets).double()

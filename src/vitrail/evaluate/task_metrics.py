@@ -18,8 +18,9 @@ from .metrics import ClassificationMetrics
 from .multilabel_metrics import MultilabelMetrics
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions, TaskPredictions
 from .regression_metrics import RegressionMetrics
+from .segmentation_metrics import SegmentationMetrics, compute_segmentation_metrics
 
-TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics | AnomalyMetrics
+TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics | AnomalyMetrics | SegmentationMetrics
 
 
 def compute_metrics(
@@ -46,6 +47,8 @@ def compute_metrics(
         return metrics.compute_classification_metrics(predictions, groups, ordered)
     if isinstance(predictions, MultilabelPredictions):
         return multilabel_metrics.compute_multilabel_metrics(predictions, groups)
+    if predictions.overlaps is not None:
+        return compute_segmentation_metrics(predictions, groups)
     return regression_metrics.compute_regression_metrics(predictions, None if scaling is None else scaling.mean, groups)
 
 

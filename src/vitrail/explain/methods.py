@@ -74,6 +74,11 @@ def explain_images(
         UsageError: no such method, or an option or output that it does not have.
         EmptyMapError: a map is not finite, zero, or constant.
     """
+    if model.config.is_dense:
+        raise UsageError(
+            "The mask is this model's answer, pixel by pixel, and no map explains it further: vitrail predict MODEL "
+            "PICTURES --masks DIR draws it."
+        )
     name = default_method(model.config) if method is None else method
     chosen = options or MethodOptions()
     known = list_methods_of(model.config)
@@ -90,19 +95,22 @@ def explain_images(
 
 
 def default_method(config: ViTConfig) -> str:
-    """Relevance, attention for a model without outputs, or the distances of an anomaly model.
+    """Relevance, attention for a model without outputs, the distances of an anomaly model, or none for outputs of
+    patches.
 
     LeGrad was proposed for models without a class token, but for mean and attention pooling too relevance was measured
     to be more faithful and better localized (docs/true-maps.md).
     """
     if config.head == "bank":
         return next(iter(BANK_METHODS))
+    if config.is_dense:
+        return ""
     return "relevance" if config.outputs else "attention"
 
 
 def list_methods_of(config: ViTConfig) -> dict[str, AttributionMethod]:
     """The methods of a model, by name."""
-    return BANK_METHODS if config.head == "bank" else METHODS
+    return BANK_METHODS if config.head == "bank" else {} if config.is_dense else METHODS
 
 
 def _run_occlusion(model: ViT, images: Tensor, targets: Targets, options: MethodOptions) -> AttributionMap:

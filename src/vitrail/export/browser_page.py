@@ -150,6 +150,8 @@ def is_single_file(path: Path) -> bool:
 
 def explain_no_page(task: str) -> str:
     """Why a model of this task has no page; empty where it has one."""
+    if task == "segmentation":
+        return "A web page shows no masks yet. Export a segmentation model --to onnx."
     refusal = "A web page shows neither p-values nor distances. Export an anomaly model --to onnx, or serve it."
     return refusal if task == "anomaly" else ""
 

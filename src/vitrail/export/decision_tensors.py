@@ -30,6 +30,8 @@ def decision_tensors(task: Task, classes: tuple[str, ...], decisions: Decisions)
     """
     if task == "anomaly":
         return {THRESHOLDS: np.array([decisions.alarm_score], np.float64)}
+    if task == "segmentation":
+        return {}
     K = len(classes)
     tensors: dict[str, np.ndarray] = {}
     if decisions.unlike is not None:

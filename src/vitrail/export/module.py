@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..data.preprocess import normalize
 from ..evaluate.inference import DTYPES, average_outputs
 from ..model.attention import Attention
+from ..model.class_maps import to_class_maps
 from ..model.config import AttentionChoice
 from ..model.vit import ViT
 from ..predict import exported
@@ -29,7 +30,8 @@ class ExportModule(nn.Module):
     over all views, before the temperature; `decisions` int64, the predicted class [B] or 0 and 1 for each label [B, K]
     (not for regression); of anomaly `logits` are the score [B, 1] and `probabilities` [B, 2] its p-value and what that
     lacks to 1; `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
-    [B] from the training images, if a threshold was fitted. What `Decisions` computes in float64 is float64 here too.
+    [B] from the training images, if a threshold was fitted. Of segmentation only `masks` uint8 [B, H, W], the class of
+    every pixel, and `abstained`. What `Decisions` computes in float64 is float64 here too.
 
     Args:
         resize: take images of any size, and resize them by `GraphResize`.
@@ -57,7 +59,9 @@ class ExportModule(nn.Module):
         if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
             stats = member.feature_stats
             self.distances = MahalanobisDistance(torch.from_numpy(stats.means), torch.from_numpy(stats.whitening))
-        heads: dict[str, type[_DecisionHead]] = {"regression": RegressionHead, "anomaly": AnomalyHead}
+        heads: dict[str, type[_DecisionHead]] = {
+            "regression": RegressionHead, "anomaly": AnomalyHead, "segmentation": SegmentationHead,
+        }  # fmt: skip
         self.decision: nn.Module = heads.get(member.task, ProbabilityHead)(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
@@ -195,6 +199,18 @@ class AnomalyHead(_DecisionHead):
         probabilities = torch.stack([p_values, 1 - p_values], dim=-1).float()
         found = (scores > self.thresholds)[:, 0].to(torch.int64)
         return probabilities, logits, found, self.decide_abstention(logits, None, distances)
+
+
+class SegmentationHead(_DecisionHead):
+    """Outputs of patches to the class of every pixel."""
+
+    def __init__(self, member: PredictorMember):
+        super().__init__(member)
+        assert isinstance(member.model, ViT)
+        self.config = member.model.config
+
+    def forward(self, logits: Float[Tensor, "B N K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
+        return to_class_maps(logits, self.config), torch.zeros_like(logits[:, 0, 0], dtype=torch.int64)
 
 
 class MahalanobisDistance(nn.Module):

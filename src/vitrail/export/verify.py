@@ -120,7 +120,7 @@ def _compare_outputs(
     """Compare a file's outputs with the expected predictions, of which the first n belong to these images."""
     outputs, actual = _join_outputs(parts, metadata)
     n = len(actual)
-    difference = max_score_difference(get_scores(actual), get_scores(expected)[:n], metadata.task)
+    difference = _measure_difference(actual, expected, metadata.task)
     if not difference <= tolerance:
         raise DamagedFileError(
             f"The exported file answers otherwise than the run: scores differ by up to {difference:.3g} on {n} "
@@ -175,6 +175,14 @@ def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata,
         )
 
 
+def _measure_difference(actual: TaskPredictions, expected: TaskPredictions, task: str) -> float:
+    """`max_score_difference` to the first rows of `expected`; of masks the fraction of pixels of another class."""
+    masks = [one.masks for one in (actual, expected) if isinstance(one, RegressionPredictions)]
+    if len(masks) == 2 and masks[0] is not None and masks[1] is not None:
+        return float((masks[0] != masks[1][: len(actual)]).mean())
+    return max_score_difference(get_scores(actual), get_scores(expected)[: len(actual)], task)
+
+
 def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) -> float:
     """Largest difference of two scores; of numbers as a fraction of the largest (at least of 1); inf for NaN."""
     if not np.isfinite(actual).all():
@@ -198,6 +206,7 @@ TASK_UNITS = {
     "classification": "classes",
     "anomaly": "decisions between good and defect",
     "multilabel": "yes and no of labels",
+    "segmentation": "pixels",
     "regression": f"numbers (within {NUMBER_TOLERANCE:g} deviations)",
 }
 
@@ -241,7 +250,7 @@ def compare_with_float32(
     for parts in _iter_outputs(run_file, images):
         outputs, actual = _join_outputs(parts, metadata)
         n = len(actual)
-        batch_difference = max_score_difference(get_scores(actual), get_scores(expected)[:n], metadata.task)
+        batch_difference = _measure_difference(actual, expected, metadata.task)
         if batch_difference == float("inf"):
             raise DamagedFileError(
                 f"In {metadata.number_format} the exported file gives scores that are no numbers. Nothing is kept; "
@@ -260,6 +269,8 @@ def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, m
         assert not isinstance(expected, RegressionPredictions)
         return float((decision_array(predictions) == decision_array(expected)).mean())
     assert isinstance(expected, RegressionPredictions)
+    if predictions.masks is not None and expected.masks is not None:
+        return float((predictions.masks == expected.masks).mean())
     deviation = np.array(member.scaling.deviation if member.scaling is not None else expected.values.std(0))
     differences = np.abs(predictions.values.astype(np.float64) - expected.values)
     return float((differences <= NUMBER_TOLERANCE * deviation).mean())

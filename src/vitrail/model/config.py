@@ -62,7 +62,8 @@ class ViTConfig:
     mlp_width: int = 3072
     """Hidden width of the MLP."""
     outputs: int = 1000
-    """Outputs of the head per image; 0 gives the pooled features."""
+    """Outputs of the head per image, or per patch with pool="patches" and a linear head; 0 gives the pooled
+    features."""
     patches: Patches = "conv"
     """How the projection of patches is stored: a convolution kernel or a matrix (the function is the same); or the soft
     splits of Tokens-to-Token ViT, between them transformer or performer blocks (always with LayerNorm and GELU)."""
@@ -266,7 +267,7 @@ class ViTConfig:
             )
         if self.pool_blocks > 1 and (self.pool == "attention" or self.distillation_head):
             raise UsageError(
-                f'pool_blocks={self.pool_blocks} needs pool="class", "mean", "class+mean" or "mean-all", and one head.'
+                f"pool_blocks={self.pool_blocks} needs pool=class, mean, class+mean, mean-all or patches, and one head."
             )
         if (self.head == "bank") != (self.bank_size > 0):
             raise UsageError(
@@ -281,8 +282,8 @@ class ViTConfig:
             raise UsageError(f'tiles need head="bank" and pad=false. Got head="{self.head}" and pad={self.pad}.')
         if not 0 <= self.tile_overlap < min(self.grid):
             raise UsageError(f"tile_overlap must lie in 0..{min(self.grid) - 1} patches. Got {self.tile_overlap}.")
-        if self.pool == "patches" and self.head != "bank" and self.outputs:
-            raise UsageError(f'pool="patches" needs head="bank", or outputs=0. Got outputs={self.outputs}.')
+        if self.pool == "patches" and self.head == "tanh" and self.outputs:
+            raise UsageError('pool="patches" needs head="bank" or "linear", or outputs=0. Got head="tanh".')
         if self.qk_norm_joint and not self.qk_norm:
             raise UsageError("qk_norm_joint=true needs qk_norm=true: it says over what that norm is.")
         if self.relative and self.attention == "fused":
@@ -332,6 +333,11 @@ class ViTConfig:
             raise UsageError(f"sincos2d-moco positions need a width of at least 8. Got {self.width}.")
         if self.positions == "sinusoid" and self.width % 2:
             raise UsageError(f"sinusoid positions need an even width. Got {self.width}.")
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the outputs are of patches, [B, N, K], as in segmentation."""
+        return self.pool == "patches" and self.head == "linear" and self.outputs > 0
 
     @property
     def grid(self) -> Grid:

@@ -39,7 +39,8 @@ class ViTKeywords(TypedDict, total=False):
     mlp_width: int
     """Hidden width of the MLP."""
     outputs: int
-    """Outputs of the head per image; 0 gives the pooled features."""
+    """Outputs of the head per image, or per patch with pool="patches" and a linear head; 0 gives the pooled
+    features."""
     patches: Patches
     """How the projection of patches is stored: a convolution kernel or a matrix (the function is the same); or the soft
     splits of Tokens-to-Token ViT, between them transformer or performer blocks (always with LayerNorm and GELU)."""

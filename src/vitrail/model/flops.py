@@ -135,4 +135,5 @@ def _head_products(config: ViTConfig, tokens: int) -> Iterator[MatrixProduct]:
     if config.head == "bank":
         yield MatrixProduct("head", tokens - config.prefix, config.pooled_width, config.bank_size)
     elif config.outputs:
-        yield MatrixProduct("head", 1, config.pooled_width, config.outputs, heads)
+        rows = tokens - config.prefix if config.is_dense else 1
+        yield MatrixProduct("head", rows, config.pooled_width, config.outputs, heads)

@@ -27,7 +27,8 @@ from .tokens import TokenEmbedding
 
 
 class ViT(nn.Module):
-    """Images [B, C, H, W], normalised float, to outputs [B, K] (Dosovitskiy et al. 2020).
+    """Images [B, C, H, W], normalised float, to outputs [B, K] (Dosovitskiy et al. 2020), or with pool="patches" and a
+    linear head to outputs of every patch [B, N, K].
 
     `visible` holds for each image the indices of the patches that the encoder reads, in reading order from 0; None
     means all. The others have no influence: patch dropout trains faster, and deletion tests remove evidence. With soft
@@ -71,7 +72,7 @@ class ViT(nn.Module):
 
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
-    ) -> Float[Tensor, "B K"]:
+    ) -> Float[Tensor, "B *N K"]:
         return self.head(self.pooled(images, visible))
 
     def pooled(

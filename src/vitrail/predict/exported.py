@@ -15,8 +15,8 @@ METADATA_PREFIX = "vitrail."
 """Prefix of our keys in a file's metadata."""
 INPUT_NAME = "images"
 """The only input: [B, H, W, C], uint8, or uint16 at a bit depth of 16."""
-PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES = (
-    "probabilities", "values", "logits", "decisions", "abstained", "distances",
+PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES, MASKS = (
+    "probabilities", "values", "logits", "decisions", "abstained", "distances", "masks",
 )  # fmt: skip
 ABSTENTION_REASONS = ("", "unsure", "unlike")
 """Reasons of abstention, by their number in the output `abstained`."""
@@ -32,7 +32,7 @@ class ExportMetadata:
     """The metadata of an exported file."""
 
     format: int = METADATA_VERSION
-    task: Literal["classification", "multilabel", "regression", "anomaly"]
+    task: Literal["classification", "multilabel", "regression", "anomaly", "segmentation"]
     classes: tuple[str, ...]
     """Names of the classes, labels or columns, in the order of the outputs."""
     image: ImageSpec
@@ -61,6 +61,8 @@ def list_output_names(task: str, has_distances: bool) -> tuple[str, ...]:
     Args:
         has_distances: whether it computes out-of-distribution distances.
     """
+    if task == "segmentation":
+        return MASKS, ABSTAINED
     names = (VALUES, LOGITS) if task == "regression" else (PROBABILITIES, LOGITS, DECISIONS)
     return (*names, ABSTAINED, *((DISTANCES,) if has_distances else ()))
 

@@ -20,6 +20,7 @@ from ..evaluate.predictions import (
     RegressionPredictions,
     TaskPredictions,
     anomaly_fields,
+    class_areas,
     concat_predictions,
 )
 from ..files import onnx_guard
@@ -98,8 +99,9 @@ class OnnxPredictor:
     def _run_images(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
         """Run images of one shape in one batch, others one by one."""
         if not images:
-            shape = (0, len(self.metadata.classes))
-            return {name: np.zeros(0 if name == exported.ABSTAINED else shape) for name in self.metadata.outputs}
+            shapes: dict[str, tuple[int, ...]] = {exported.ABSTAINED: (0,), exported.MASKS: (0, *self.spec.size)}
+            usual = (0, len(self.metadata.classes))
+            return {name: np.zeros(shapes.get(name, usual)) for name in self.metadata.outputs}
         if len({image.shape for image in images}) == 1:
             return self.run(np.stack(images))
         rows = [self.run(image[None]) for image in images]
@@ -142,10 +144,14 @@ def predictions_from_outputs(
     shared: dict[str, Any] = {
         "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained,
         "decision": metadata.decision,
-        "is_unlike_known": metadata.task == "anomaly" or exported.DISTANCES in outputs,
+        "is_unlike_known": metadata.task in ("anomaly", "segmentation") or exported.DISTANCES in outputs,
     }  # fmt: skip
     if metadata.task == "regression":
         return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)
+    if metadata.task == "segmentation":
+        masks = outputs[exported.MASKS].astype(np.uint8, copy=False)
+        areas = class_areas(masks, len(metadata.classes))
+        return RegressionPredictions(columns=metadata.classes, values=areas, masks=masks, **shared)
     predicted = outputs[exported.DECISIONS]
     if metadata.task == "anomaly":
         scores = outputs[exported.LOGITS].reshape(len(paths))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Integer
+from jaxtyping import Integer, UInt8
 from torch import Tensor, nn
 
 from ..caller_state import isolate
@@ -33,11 +33,13 @@ from ..evaluate.decisions import (
     read_decisions,
 )
 from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weights, forward_batch, limit_batch_size
+from ..evaluate.mask_overlap import MAP_BATCH
 from ..evaluate.ood import FeatureStats
 from ..evaluate.precision import PRECISION_KEY, PrecisionComparison, largest_comparison, read_comparison
-from ..evaluate.predictions import TaskPredictions, concat_predictions
+from ..evaluate.predictions import TaskPredictions, class_areas, concat_predictions
 from ..evaluate.tta import TtaViews
 from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
+from ..model.class_maps import to_class_maps
 from ..model.vit import ViT
 from ..runtime import parse_precision
 from ..spec import ImageSpec
@@ -62,6 +64,8 @@ class Predictor:
         if not members:
             raise UsageError("A predictor needs at least one model. Got none.")
         first = members[0]
+        if first.task == "segmentation" and len(members) > 1:
+            raise UsageError(f"Masks of several models are not averaged. Give one of these {len(members)} models.")
         for member in members:
             # members share images and tables; each normalises by its own mean and deviation
             ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, member))
@@ -149,6 +153,13 @@ class Predictor:
         self, names: Sequence[ImageName], computed: Sequence[MemberOutputs], skipped: Sequence[tuple[str, str]] = ()
     ) -> TaskPredictions:
         """Predictions from what the models have computed."""
+        if self.task == "segmentation":
+            (one,) = computed
+            areas = class_areas(one.outputs, len(self.classes))
+            return predictions_from_outputs(
+                self.task, areas, self.classes, None, names, skipped=skipped, decisions=self.decisions,
+                masks=one.outputs,
+            )  # fmt: skip
         tables = [
             predictions_from_outputs(
                 self.task, one.outputs, self.classes, member.scaling, names, skipped=skipped,
@@ -261,7 +272,7 @@ class MemberOutputs(NamedTuple):
     """What one model computes of B images, before anything is decided."""
 
     outputs: np.ndarray
-    """float32 [B, K]."""
+    """float32 [B, K]; of segmentation uint8 [B, H, W], the class of every pixel."""
     distances: np.ndarray | None
     """Out-of-distribution distances, float64 [B]; None without feature statistics."""
 
@@ -351,7 +362,11 @@ class PredictorMember:
         return cast_weights(self.model.eval(), self.settings.precision)
 
     def compute_outputs(self, images: Integer[Tensor, "B C H W"]) -> MemberOutputs:
-        """Outputs float32 [B, K], and out-of-distribution distances [B] where there are feature statistics."""
+        """Outputs float32 [B, K], and out-of-distribution distances [B] where there are feature statistics; of
+        segmentation class maps uint8 [B, H, W].
+        """
+        if self.task == "segmentation":
+            return MemberOutputs(self._compute_class_maps(images), None)
         if not len(images):
             return MemberOutputs(np.zeros((0, len(self.classes)), np.float32), None)
         with torch.inference_mode():
@@ -362,6 +377,15 @@ class PredictorMember:
         if self.feature_stats is None or features is None:
             return MemberOutputs(outputs.cpu().numpy(), None)
         return MemberOutputs(outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(features.cpu().numpy()))
+
+    def _compute_class_maps(self, images: Integer[Tensor, "B C H W"]) -> UInt8[np.ndarray, "B H W"]:
+        assert isinstance(self.model, ViT)
+        maps = [np.zeros((0, *self.spec.size), np.uint8)]
+        with torch.inference_mode():
+            for some in images.split(MAP_BATCH) if len(images) else ():
+                logits = forward_batch(self.inference_model, some, self.spec, self.settings, self.task)[0]
+                maps.append(to_class_maps(logits, self.model.config).cpu().numpy())
+        return np.concatenate(maps)
 
 
 # -- Identity of a predictor

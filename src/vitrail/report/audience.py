@@ -82,6 +82,8 @@ class AudienceRequest:
                 f"--for {self.audience} speaks of what is found and missed, and this run answers with numbers. "
                 "Leave --for out."
             )
+        if task == "segmentation":
+            raise UsageError(f"--for {self.audience} speaks of pictures, and this run answers pixels. Leave --for out.")
         if task == "anomaly":
             raise UsageError("The report of an anomaly run is one of inspection already. Leave --for out.")
         if self.positive and self.positive not in names:

@@ -14,6 +14,7 @@ from ..evaluate.multilabel_metrics import MultilabelMetrics, PerLabelMetrics
 from ..evaluate.precision import PrecisionComparison
 from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import PerColumnMetrics, RegressionMetrics
+from ..evaluate.segmentation_metrics import MaskClassMetrics, SegmentationMetrics
 from ..evaluate.task_metrics import TaskMetrics
 from . import provenance
 from .provenance import ReportFacts, SplitCount
@@ -116,6 +117,12 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
             _number_line("Pixel AUROC", metrics.pixel_auroc, metrics.pixel_auroc_interval),
             _number_line("AUPRO at 30 %", metrics.aupro, metrics.aupro_interval),
         ]
+    if isinstance(metrics, SegmentationMetrics):
+        return [
+            _number_line("Mean IoU", metrics.mean_iou, metrics.mean_iou_interval),
+            _number_line("Mean Dice", metrics.mean_dice, metrics.mean_dice_interval),
+            _percent_line("Pixels right", metrics.pixel_accuracy, metrics.pixel_accuracy_interval),
+        ]
     return [_number_line("R2, mean of the columns", metrics.r2, None)]
 
 
@@ -138,6 +145,9 @@ def _per_output_table(metrics: TaskMetrics) -> list[str]:
     elif isinstance(metrics, AnomalyMetrics):
         heads = ["Type of defect", "Pictures", "Found", "AUROC"]
         rows = [_type_row(one) for one in metrics.per_type[:MAX_CARD_ROWS]]
+    elif isinstance(metrics, SegmentationMetrics):
+        heads = ["Class", "Pictures", "IoU", "Dice"]
+        rows = [_mask_row(one) for one in metrics.per_class[:MAX_CARD_ROWS]]
     else:
         assert isinstance(metrics, RegressionMetrics)
         heads = ["Column", "Pictures", "Mean absolute error", "RMSE", "R2"]
@@ -155,6 +165,11 @@ def _type_row(metrics: DefectTypeMetrics) -> list[str]:
     recall = format_with_interval(metrics.recall, metrics.recall_interval)
     auroc = format_with_interval(metrics.auroc, metrics.auroc_interval, format_number)
     return [metrics.name, f"{metrics.n:,}", recall, auroc]
+
+
+def _mask_row(metrics: MaskClassMetrics) -> list[str]:
+    iou = format_with_interval(metrics.iou, metrics.iou_interval, format_number)
+    return [metrics.name, f"{metrics.n:,}", iou, format_number(metrics.dice)]
 
 
 def _label_row(metrics: PerLabelMetrics) -> list[str]:

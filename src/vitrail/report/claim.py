@@ -17,6 +17,7 @@ from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions
+from ..evaluate.segmentation_metrics import SegmentationMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..formatting import format_count
@@ -107,6 +108,7 @@ TASK_WORDS = {
     "multilabel": "any of {n} findings for each image",
     "regression": "{n} for each image",
     "anomaly": "good or defect for each image, by a score of how unlike good ones it is",
+    "segmentation": "one of {n} classes for each pixel",
 }
 # fmt: off
 AUGMENTATION_SETTINGS = (
@@ -227,7 +229,7 @@ def _describe_subset(record: RunRecord) -> str:
 def _describe_missing_data(record: RunRecord) -> str:
     if record.facts.task in ("classification", "anomaly"):
         return "An image without a class is in no partition."
-    cells = {"multilabel": "A label", "regression": "A number"}[record.facts.task]
+    cells = {"multilabel": "A label", "regression": "A number", "segmentation": "A pixel"}[record.facts.task]
     uncertain = record.plan_section("data").get("uncertain", "ignore")
     also = f" Uncertain labels: {uncertain}." if record.facts.task == "multilabel" else ""
     return f"{cells} that is not known for an image counts neither in the loss nor in any figure.{also}"
@@ -418,6 +420,11 @@ def _describe_accuracy(record: RunRecord) -> str:
         ]
     elif isinstance(metrics, AnomalyMetrics):
         parts += [f"{one.name}: recall {one.recall:.1%}" for one in metrics.per_type[:MAX_LISTED]]
+    elif isinstance(metrics, SegmentationMetrics):
+        parts += [
+            f"{one.name}: IoU {format_with_interval(one.iou, one.iou_interval, format_number)}"
+            for one in metrics.per_class[:MAX_LISTED]
+        ]
     else:
         parts += [
             f"{one.name}: mean absolute error {format_with_interval(one.mae, one.mae_interval, format_number)}"

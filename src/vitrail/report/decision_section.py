@@ -91,7 +91,7 @@ def decide_run(folder: Path) -> DecidedRun:
         notes = (_describe_bank(kept, folder), *facts.notes)
         return DecidedRun(facts=replace(facts, notes=notes), predictions=stored, stored=stored, kept=kept)
     metrics = facts.all_metrics
-    if facts.task != "regression":
+    if facts.task not in ("regression", "segmentation"):
         groups = provenance.load_groups(folder, len(stored))
         fresh = []
         for before in metrics:

@@ -14,6 +14,7 @@ from ..evaluate.predictions import (
     RegressionPredictions,
     TaskPredictions,
 )
+from ..evaluate.segmentation_metrics import image_ious
 from . import operating_points, thumbnails
 from .operating_points import binary_targets
 
@@ -71,13 +72,18 @@ def wrong_and_known_masks(
 
 
 def select_regression_images(predictions: RegressionPredictions, k: int) -> np.ndarray:
-    """Rows of the largest errors in standard deviations of their column, then rows spread over the target values."""
+    """Rows of the largest errors in standard deviations of their column, then rows spread over the target values; of
+    masks those of the lowest IoU first.
+    """
     known = np.asarray(predictions.known_mask.any(1))
     if predictions.targets is None or not known.any():
         return np.zeros(0, np.int64)
     spread = np.array([_std_or_one(column) for column in predictions.targets.astype(np.float64).T])
     errors = np.abs(predictions.values.astype(np.float64) - predictions.targets) / spread
     far = np.where(predictions.known_mask, errors, -1).max(1)
+    if predictions.overlaps is not None:
+        far = 1 - image_ious(predictions.overlaps)
+        known = ~np.isnan(far)
     order = np.argsort(-far, kind="stable")
     worst, others = order[:k][known[order[:k]]], np.sort(order[k:])
     others = others[known[others]]

@@ -25,6 +25,7 @@ from ..evaluate.predictions import (
     TaskPredictions,
 )
 from ..evaluate.regression_metrics import RegressionMetrics
+from ..evaluate.segmentation_metrics import SegmentationMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from . import (
@@ -157,7 +158,7 @@ def _page_context(
     images = thumbnails.load_thumbnails(folder)
     thumbnails.check_thumbnail_rows(images, predictions)
     groups = provenance.load_groups(folder, len(predictions))
-    name = {"classification": "accuracy", "multilabel": "AUROC", "regression": "R2", "anomaly": "AUROC"}[facts.task]
+    name = {"classification": "accuracy", "regression": "R2", "segmentation": "mean IoU"}.get(facts.task, "AUROC")
     rising = (
         charts.draw_accuracy_chart(history)
         if facts.task == "classification"
@@ -202,7 +203,10 @@ def _task_context(metrics: TaskMetrics, predictions: TaskPredictions, images: Th
         return task_sections.anomaly_context(predictions, images)
     if isinstance(metrics, MultilabelMetrics) and isinstance(predictions, MultilabelPredictions):
         return task_sections.multilabel_context(metrics, predictions, images)
-    assert isinstance(metrics, RegressionMetrics) and isinstance(predictions, RegressionPredictions)
+    assert isinstance(predictions, RegressionPredictions)
+    if isinstance(metrics, SegmentationMetrics):
+        return task_sections.segmentation_context(predictions, images)
+    assert isinstance(metrics, RegressionMetrics)
     return task_sections.regression_context(predictions, images)
 
 
@@ -233,6 +237,8 @@ def _split_row(facts: ReportFacts, count: provenance.SplitCount, headline: TaskM
         return SplitRow(count.split, count.n, count.origin, format_percent(metrics.accuracy), f"{low} to {high}")
     if isinstance(metrics, MultilabelMetrics | AnomalyMetrics):
         value, interval = metrics.auroc, metrics.auroc_interval
+    if isinstance(metrics, SegmentationMetrics):
+        value, interval = metrics.mean_iou, metrics.mean_iou_interval
     if isinstance(metrics, RegressionMetrics):
         value, interval = metrics.r2, metrics.per_column[0].r2_interval if len(metrics.per_column) == 1 else None
     value_text = "–" if value is None else f"{value:.3f}"

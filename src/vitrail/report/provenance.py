@@ -24,6 +24,7 @@ from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.precision import PrecisionComparison
 from ..evaluate.regression_metrics import RegressionMetrics
+from ..evaluate.segmentation_metrics import SegmentationMetrics
 from ..evaluate.task_metrics import TaskMetrics
 from ..files import atomic
 from ..files.checksums import MANIFEST
@@ -99,6 +100,8 @@ class ReportFacts:
     """The same for regression."""
     anomaly_metrics: tuple[AnomalyMetrics, ...] = ()
     """The same for anomaly."""
+    mask_metrics: tuple[SegmentationMetrics, ...] = ()
+    """The same for segmentation."""
     decisions: Decisions = field(default_factory=Decisions)
     """Calibration, thresholds and abstention, fitted on the validation images."""
     evaluated_precision: str = ""
@@ -119,7 +122,7 @@ class ReportFacts:
     @property
     def all_metrics(self) -> tuple[TaskMetrics, ...]:
         """Metrics of each evaluated split, for any task."""
-        return (*self.metrics, *self.label_metrics, *self.number_metrics, *self.anomaly_metrics)
+        return (*self.metrics, *self.label_metrics, *self.number_metrics, *self.anomaly_metrics, *self.mask_metrics)
 
     def metrics_for_split(self, split: str) -> TaskMetrics | None:
         """The metrics of one split, if stored."""
@@ -133,6 +136,7 @@ def metrics_by_task(metrics: Sequence[TaskMetrics]) -> dict[str, Any]:
         "label_metrics": tuple(one for one in metrics if isinstance(one, MultilabelMetrics)),
         "number_metrics": tuple(one for one in metrics if isinstance(one, RegressionMetrics)),
         "anomaly_metrics": tuple(one for one in metrics if isinstance(one, AnomalyMetrics)),
+        "mask_metrics": tuple(one for one in metrics if isinstance(one, SegmentationMetrics)),
     }
 
 

@@ -15,6 +15,8 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
 )
+from ..evaluate.segmentation_metrics import image_ious
+from ..explain.mask_overlay import mask_palette
 from . import charts, thumbnails
 from .image_selection import wrong_label_mask
 from .thumbnails import StoredThumbnail, Thumbnails
@@ -142,6 +144,27 @@ def _score_lines(predictions: ClassificationPredictions, row: int) -> tuple[Capt
     )
 
 
+# -- Segmentation
+
+MAX_MASK_SIDE = 900
+"""Longer side of a mask beside its answer, in pixels."""
+
+
+def segmentation_context(predictions: RegressionPredictions, images: Thumbnails) -> dict[str, Any]:
+    """Context of `segmentation.html.j2`, beyond that of every page."""
+    shown = [
+        CaptionedImage(
+            thumbnails.to_data_uri(image.image, image.aspect, MAX_MASK_SIDE), predictions.ids[row], image.small,
+            column_lines(predictions, row),
+        )
+        for row, image in images.items()
+    ]  # fmt: skip
+    colors = [
+        f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in mask_palette(len(predictions.columns)).tolist()
+    ]
+    return {"pictures": shown, "colors": colors}
+
+
 # -- Regression
 
 MAX_SCATTER_POINTS = 1000
@@ -191,8 +214,10 @@ def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
 
 
 def column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
-    """A caption line per known column."""
+    """A caption line per known column; of a mask its IoU."""
     assert predictions.targets is not None
+    if predictions.overlaps is not None:
+        return (CaptionLine("mean IoU", f"{image_ious(predictions.overlaps[row][None])[0]:.3f}"),)
     several = len(predictions.columns) > 1
     return tuple(
         CaptionLine(

@@ -136,7 +136,7 @@ def check_thumbnail_rows(thumbnails: Thumbnails, predictions: TaskPredictions) -
         )
 
 
-def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) -> str:
+def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None, longest: int = MAX_SIDE) -> str:
     """Data URI of an image: three channels in colour, any other count by its first channel.
 
     Small images are lossless PNG; large ones are JPEG of at most 224 pixels, so that a page of fifty stays far below
@@ -144,6 +144,7 @@ def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) 
 
     Args:
         aspect: width over height as drawn; None is that of the pixels.
+        longest: longer side in pixels of a large image.
     """
     from PIL import Image
 
@@ -154,7 +155,7 @@ def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) 
     if kind == "png":
         resized.save(data, "PNG", optimize=True)
     else:
-        resized.thumbnail((MAX_SIDE, MAX_SIDE))
+        resized.thumbnail((longest, longest))
         resized.save(data, "JPEG", quality=85)
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 

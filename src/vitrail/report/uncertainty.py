@@ -86,6 +86,8 @@ def uncertainty_context(
             "thresholds": _label_threshold_rows(predictions, decisions, groups),
             "label_calibration": charts.multilabel_calibration(predictions, decisions, groups),
         }
+    if predictions.overlaps is not None:  # of masks
+        return context
     return context | _regression_uncertainty(predictions, decisions, groups)
 
 

@@ -60,6 +60,9 @@ class ServedModel:
         licence: of its weights, if known.
         on_broken: called when the model gives NaN or infinity.
         folder: the bundle, whose decisions are followed; None where there are no others.
+
+    Raises:
+        UsageError: a segmentation model.
     """
 
     def __init__(
@@ -70,6 +73,11 @@ class ServedModel:
         on_broken: Callable[[], None] = lambda: None,
         folder: Path | None = None,
     ):
+        if predictor.task == "segmentation":
+            raise UsageError(
+                "The server answers no masks yet. vitrail predict MODEL PICTURES --masks DIR writes them, and vitrail "
+                "export MODEL --to onnx makes a file that computes them."
+            )
         self.predictor, self.name, self.licence, self._on_broken = predictor, name, licence, on_broken
         self.folder = folder
         self.kept = KeptDecisions.only(predictor.decisions)

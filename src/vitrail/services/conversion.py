@@ -79,6 +79,11 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
     if model_info.trained_model is None:
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_conversion_path(out, to)
+    if model_info.config.is_dense and to != "bundle":
+        raise UsageError(
+            f"A segmentation model has its head on every patch, which {to} cannot express. Use vitrail export "
+            "MODEL --to onnx."
+        )
     info, folded = _bundle_info(model_info), ""
     if to != "bundle":  # other libraries do not know what a bundle notes
         model_info, info, folded = _fold_into_head(model_info, info)
@@ -266,7 +271,7 @@ def _fold_into_head(model_info: ModelInfo, info: dict[str, object]) -> tuple[Mod
     The mean of several views is one of probabilities, and a temperature divides its logarithm: that is no linear map.
     """
     task, views = parse_task(model_info.task), TtaViews.from_notes(info, "the bundle")
-    if task == "anomaly":  # a bank has no weights to fold into
+    if task in ("anomaly", "segmentation"):  # a bank has no weights to fold into, and masks no temperature
         return model_info, info, ""
     if task == "regression":
         scaling = read_scaling(info, len(model_info.classes), "the bundle")

@@ -253,6 +253,8 @@ def open_stored_run(path: Path) -> StoredRun:
     task, where = parse_task(info.task), str(run.bundle / bundle.CONFIG_FILE)
     files = {name: run.predictions / f"{name}.csv" for name in (VALIDATION, TEST)}
     _refuse_anomaly(run, task)
+    if task == "segmentation":
+        raise UsageError(f"{run.path} answers every pixel with its likeliest class, of which no rule decides.")
     if not files[VALIDATION].is_file():
         raise DataError(
             f"Rules are fitted to validation predictions, and {files[VALIDATION]} is not there. "

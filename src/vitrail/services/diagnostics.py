@@ -48,6 +48,7 @@ from .evaluation import (
     map_targets,
     match_source_to_model,
     predict_labelled_batches,
+    require_picture_answers,
 )
 
 DEFAULT_NUM_IMAGES = 500
@@ -84,6 +85,7 @@ def evaluate_corruptions(
             nothing can be measured.
     """
     corruption_kinds(suite)
+    require_picture_answers(predictor.task, "The test of corruptions")
     predictor.single_member()
     if max_images < 1:
         raise UsageError(f"At least 1 picture must be disturbed. Got {max_images}.")
@@ -150,6 +152,7 @@ def find_label_errors(
             "An anomaly model has learnt no label. calibration.csv of its run lists the good pictures that look least "
             "like the others first; look at those."
         )
+    require_picture_answers(labelled.source.task, "The search for wrong labels")
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
     targets = class_indices(source, rows) if source.task == "classification" else source.targets[rows]
@@ -214,6 +217,7 @@ def evaluate_ood(
         UsageError: an ensemble, or a model without feature statistics.
         DataError: an image cannot be read, unless `skip_bad`.
     """
+    require_picture_answers(predictor.task, "The search for unlike pictures")
     member = predictor.single_member()
     if member.feature_stats is None:
         raise UsageError(

@@ -26,8 +26,15 @@ from ..errors import DataError, UsageError
 from ..evaluate import shortcut_reliance
 from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.compare import Comparison, compare_predictions
+from ..evaluate.mask_overlap import measure_overlaps
 from ..evaluate.pixel_metrics import measure_pixels
-from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, concat_predictions, output_names
+from ..evaluate.predictions import (
+    ClassificationPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+    concat_predictions,
+    output_names,
+)
 from ..evaluate.shortcut_reliance import MaskedModel, PixelMask, ShortcutReport
 from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path
@@ -35,6 +42,7 @@ from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..report.cards import list_copy_warnings
+from ..spec import ImageSpec
 from ..train import cross_validation, dataset
 from ..train.cross_validation import ENSEMBLE_UNMEASURED, OUT_OF_FOLD
 from ..train.dataset import class_indices, open_dataset
@@ -44,7 +52,7 @@ from ..train.seen_images import HASHED_SPLITS, SeenCopies, SeenImages, find_copi
 from .train_arguments import check_plan_fields
 
 SOURCE_FIELDS = (
-    "task", "good", "path", "targets", "split", "decimal", "uncertain", "class_level", "keep_empty",
+    "task", "good", "legend", "path", "targets", "split", "decimal", "uncertain", "class_level", "keep_empty",
     "allow_outside_root", "exclude",
 )  # fmt: skip
 """Fields of [data] that apply to another source; the others concern splits or the model."""
@@ -112,6 +120,16 @@ def evaluate_model(
     return EvaluationResult(metrics, predictions, labelled.source.name, labelled.seen, labelled.warning)
 
 
+def require_picture_answers(task: Task, what: str) -> None:
+    """Refuse something that is asked of answers for whole images.
+
+    Raises:
+        UsageError: the model answers pixels.
+    """
+    if task == "segmentation":
+        raise UsageError(f"{what} looks at one answer for each picture, and a segmentation model answers every pixel.")
+
+
 def predict_labelled(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> TaskPredictions:
@@ -123,19 +141,28 @@ def predict_labelled(
     """
     output_indices = match_source_to_model(predictor, labelled)
     batches = (
-        _add_targets(batch, labelled.source, rows, output_indices)
+        _add_targets(batch, labelled.source, rows, output_indices, predictor.spec)
         for rows, batch in predict_labelled_batches(predictor, labelled, skip_bad)
     )
     return concat_predictions(list(progress(batches, len(labelled.rows)) if progress else batches))
 
 
 def _add_targets(
-    batch: TaskPredictions, source: Source, rows: NDArray[np.int64], output_indices: NDArray[np.int64]
+    batch: TaskPredictions,
+    source: Source,
+    rows: NDArray[np.int64],
+    output_indices: NDArray[np.int64],
+    spec: ImageSpec,
 ) -> TaskPredictions:
-    """Predictions with the targets of the source, and the types of defects where it has them."""
+    """Predictions with the targets of the source, the types of defects where it has them, and overlaps with masks, of
+    which only the counts are kept.
+    """
     targets = map_targets(source, rows, output_indices, len(output_names(batch)))
     if isinstance(batch, ClassificationPredictions):
         return replace(batch, targets=targets, defect_types=get_defect_types(source, rows))
+    if isinstance(batch, RegressionPredictions) and batch.masks is not None:
+        overlaps = measure_overlaps(batch.masks, source, rows, spec, len(batch.columns), output_indices)
+        return replace(batch, targets=targets, overlaps=overlaps, masks=None)
     return replace(batch, targets=targets)
 
 
@@ -155,6 +182,7 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
             ),
             "regression": (f"{count} columns of numbers", "those numbers"),
             "anomaly": ("good or defect", "one class each, of which one is the good ones"),
+            "segmentation": (f"one of {count} classes for every pixel", "masks"),
         }[predictor.task]
         raise DataError(
             f"{labelled.source.name} is a {labelled.source.task} source, and the model answers with "
@@ -294,6 +322,8 @@ def build_source_settings(
         own = folder.read_plan().data
         if task == "anomaly":
             settings = replace(settings, good=own.good)
+        if task == "segmentation":
+            settings = replace(settings, legend=own.legend)
         are_manifests = all(Path(name).suffix.lower() in MANIFEST_EXTENSIONS for name in (named, own.source))
         if task != "auto" and are_manifests:
             settings = replace(
@@ -352,6 +382,7 @@ def compare_models(
     Raises:
         as `evaluate_model`; DataError: different tasks or class names.
     """
+    require_picture_answers(first.task, "A comparison of two models")
     one = evaluate_model(first, labelled, skip_bad, progress)
     other = evaluate_model(second, labelled, skip_bad, progress)
     groups = get_prediction_groups(labelled, one.predictions)
@@ -461,6 +492,7 @@ def evaluate_subgroups(labelled: LabelledImages, predictions: TaskPredictions, c
         UsageError: a column that the source does not have.
     """
     source = labelled.source
+    require_picture_answers(source.task, "A table of subgroups")
     rows = find_predicted_rows(labelled, predictions).tolist()
     cells = {name: [str(source.metadata[name][row]) for row in rows] for name in select_columns(source, columns)}
     return compute_subgroups(predictions, cells, get_prediction_groups(labelled, predictions))
@@ -503,6 +535,7 @@ def measure_shortcuts(
     Raises:
         DataError: as `predict_labelled`, or nothing can be measured.
     """
+    require_picture_answers(predictor.task, "The test of shortcuts")
     outer = shortcut_reliance.border_mask(*predictor.spec.size)
     border = predict_labelled(mask_predictor(predictor, outer), labelled, skip_bad, progress)
     centre = predict_labelled(mask_predictor(predictor, ~outer), labelled, skip_bad, progress)

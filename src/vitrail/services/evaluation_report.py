@@ -15,8 +15,10 @@ from ..evaluate.decisions import describe_limits
 from ..evaluate.inference import DEFAULT_SETTINGS
 from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
 from ..files import atomic
+from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..report import image_selection, page, provenance, task_sections, thumbnails
+from ..report.mask_panels import draw_masks
 from ..train.cross_validation import is_folds_folder
 from ..train.dataset import Dataset
 from ..train.run_folder import RunFolder, find_run
@@ -138,7 +140,14 @@ def write_evaluation(
     dataset = Dataset(labelled.source, {})
     images = dataset.load_rows(rows, predictor.spec, 0).take(rows)
     aspects = dataset.aspect_ratios(rows, predictor.spec)
-    thumbnails.save_thumbnails(folder, to_8_bits(images.permute(0, 2, 3, 1).numpy()), chosen, aspects)
+    shown = to_8_bits(images.permute(0, 2, 3, 1).numpy())
+    if predictor.task == "segmentation":
+        member = predictor.single_member()
+        assert isinstance(member.model, ViT)
+        stored = dataset.load_rows(rows, predictor.spec, 0)
+        shown = draw_masks(member.model, stored, labelled.source, rows, predictor.spec, member.settings)
+        aspects = 2 * aspects
+    thumbnails.save_thumbnails(folder, shown, chosen, aspects)
     provenance.save_groups(folder, get_prediction_groups(labelled, predictions))
     provenance.write_facts(folder, _make_facts(model, source, predictor, labelled, result))
     return page.build_report(folder)

@@ -13,7 +13,8 @@ MAX_CLASSES = 8
 """Most class names in a card."""
 ACCENT_COLOR = "#2a8fb0"
 """Legible on white and on black."""
-_TASK_NOUNS = {"classification": "classes", "multilabel": "labels", "regression": "numbers", "anomaly": "classes"}
+_TASK_NOUNS = {"multilabel": "labels", "regression": "numbers"}
+"""What outputs are, where they are no classes."""
 CARD_STYLE = (
     "font:14px/1.5 system-ui,sans-serif;display:inline-block;max-width:46em;margin:.5em 0;padding:.7em 1.1em;"
     f"border:1px solid #8884;border-left:4px solid {ACCENT_COLOR};border-radius:6px"
@@ -39,7 +40,7 @@ def render_run_card(run: Path) -> str:
             f"{facts.parameters:,} parameters, {facts.steps:,} steps in {format_duration(facts.seconds)}; pictures: "
             f"{escape(counts)}"
         ),
-        f"{_TASK_NOUNS[facts.task]}: {escape(names)}",
+        f"{_TASK_NOUNS.get(facts.task, 'classes')}: {escape(names)}",
         f'<a style="color:{ACCENT_COLOR}" href="{report}">report</a> in <code>{escape(str(run))}</code>',
     ]
     return f'<div style="{CARD_STYLE}">{"<br>".join(line for line in lines if line)}</div>'

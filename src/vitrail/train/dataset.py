@@ -198,6 +198,7 @@ def resolve_data_paths(settings: DataSettings) -> DataSettings:
         test_source=settings.test_source and _absolute_source(settings.test_source),
         data_root=str(Path(settings.data_root).expanduser().resolve()) if settings.data_root else "",
         exclude=str(Path(settings.exclude).expanduser().absolute()) if settings.exclude else "",
+        legend=str(Path(settings.legend).expanduser().absolute()) if settings.legend else "",
     )
 
 

@@ -34,6 +34,7 @@ from ..files import atomic
 from ..formatting import MIN_TEST_IMAGES, format_count
 from ..model.vit import ViT, parameter_count
 from ..report import cards, image_selection, page, provenance, thumbnails
+from ..report.mask_panels import draw_masks
 from . import contamination, phases, seen_images
 from . import held_out as held_out_module
 from .context import TrainContext
@@ -159,7 +160,7 @@ def _describe_few_images(evaluated: Sequence[EvaluatedSplit], plan: Plan) -> lis
     if not evaluated or evaluated[-1].metrics.n >= MIN_TEST_IMAGES:
         return []
     few = format_count(evaluated[-1].metrics.n, "held-out picture")
-    known = plan.data.folds or plan.data.task == "anomaly"
+    known = plan.data.folds or plan.data.task in ("anomaly", "segmentation")
     advice = "" if known else "; vitrail train --folds 5 holds out every picture once"
     return [f"{few} tell little{advice}."]
 
@@ -308,15 +309,21 @@ def _write_report(
     chosen = image_selection.select_with_worst(held_out, decisions, thumbnails.MAX_THUMBNAILS)
     images = image_source.take(rows[chosen])  # [k, C, H, W]
     aspects = dataset.aspect_ratios(rows[chosen], plan.image)
-    thumbnails.save_thumbnails(run.path, to_8_bits(images.permute(0, 2, 3, 1).numpy()), chosen, aspects)
+    shown = to_8_bits(images.permute(0, 2, 3, 1).numpy())
     assert isinstance(train_state.model, ViT)
+    if dataset.source.task == "segmentation":
+        settings = InferenceSettings(device=plan.compute.device)
+        shown = draw_masks(train_state.model, image_source, dataset.source, rows[chosen], plan.image, settings)
+        aspects = 2 * aspects
+    thumbnails.save_thumbnails(run.path, shown, chosen, aspects)
     with use_ema_weights(train_state.model, train_state.ema):
         map_inputs = {
             row: MapInput(train_state.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
         }
-        held_out_module.write_explanations(
-            run.path, held_out, chosen, map_inputs.__getitem__, totals.seconds, choice, plan.recipe.views.num_views
-        )
+        if dataset.source.task != "segmentation":  # whose masks are drawn already
+            held_out_module.write_explanations(
+                run.path, held_out, chosen, map_inputs.__getitem__, totals.seconds, choice, plan.recipe.views.num_views
+            )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     metrics = [one.metrics for one in evaluated_splits]
     facts = _report_facts(context, reasons, metrics, totals, decisions, compared)

@@ -266,7 +266,7 @@ def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
     images = format_count(sum(map(len, dataset.splits.values())), "picture")
     one, more = {
         "classification": ("class", "classes"), "multilabel": ("label", "labels"), "regression": ("number", "numbers"),
-        "anomaly": ("class", "classes"),
+        "anomaly": ("class", "classes"), "segmentation": ("class", "classes"),
     }[source.task]  # fmt: skip
     outputs = f"{len(source.classes)} {one if len(source.classes) == 1 else more}"
     yield Note(f"{source.name}: {outputs}, {images} ({counts}).")

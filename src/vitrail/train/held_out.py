@@ -31,6 +31,7 @@ from ..evaluate.inference import (
     run_inference,
     run_inference_with_features,
 )
+from ..evaluate.mask_overlap import predict_areas
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import FeatureStats, fit_feature_stats
 from ..evaluate.precision import RATE_BATCH_SIZE, PrecisionComparison, compare_precisions, measure_rates
@@ -68,6 +69,8 @@ class ModelOutputs(NamedTuple):
     """float32 [n, K]"""
     features: np.ndarray
     """float32 [n, D]: the pooled features of the last block."""
+    overlaps: np.ndarray | None = None
+    """float64 [n, K, 3]: of segmentation, whose outputs are areas, see `RegressionPredictions`."""
 
 
 def compute_outputs(
@@ -95,8 +98,12 @@ def compute_outputs(
         views=views or plan.recipe.views,
         batch_size=EVALUATION_BATCH,
     )
+    overlaps = None
     with use_ema_weights(train_state.model, train_state.ema):
-        if dataset.source.task == "anomaly":  # its score says already what is unlike the training
+        if dataset.source.task == "segmentation":
+            outputs, overlaps = predict_areas(train_state.model, images, dataset.source, rows, plan.image, settings)
+            features = np.zeros((len(rows), 0), np.float32)
+        elif dataset.source.task == "anomaly":  # its score says already what is unlike the training
             outputs = run_inference(train_state.model, images, rows, plan.image, settings, "anomaly").reshape(-1, 1)
             features = np.zeros((len(rows), 0), np.float32)
         else:
@@ -105,7 +112,7 @@ def compute_outputs(
             )
     require_finite(outputs)
     require_finite(features)
-    return ModelOutputs(rows, images, outputs, features)
+    return ModelOutputs(rows, images, outputs, features, overlaps)
 
 
 def compare_fast_precision(
@@ -118,8 +125,8 @@ def compare_fast_precision(
 ) -> PrecisionComparison | None:
     """Compare predictions in the fast number format of the device with those in float32, on validation images.
 
-    On at most `MAX_PRECISION_IMAGES` of them. None if the training and the device know no fast number format, or there
-    are no validation images.
+    On at most `MAX_PRECISION_IMAGES` of them. None if the training and the device know no fast number format, there are
+    no validation images, or the answers are masks.
 
     Raises:
         DataError: outputs in the fast number format are not finite.
@@ -129,7 +136,7 @@ def compare_fast_precision(
     fast = trained if trained != "float32" else runtime.choose(runtime.RuntimeSettings(device=device)).precision
     chosen = np.isin(valid_outputs.rows, dataset.sample("val", MAX_PRECISION_IMAGES, plan.seed))
     rows = valid_outputs.rows[chosen]
-    if fast == "float32" or not len(rows):
+    if fast == "float32" or not len(rows) or dataset.source.task == "segmentation":
         return None
     exact = valid_outputs._replace(
         rows=rows, outputs=valid_outputs.outputs[chosen], features=valid_outputs.features[chosen]
@@ -169,7 +176,7 @@ def fit_decisions(
     source = dataset.source
     if source.task == "anomaly":
         return fit_anomaly_decisions(plan.decisions, *read_calibration(calibration_file)), None
-    if not len(valid_outputs.rows):
+    if not len(valid_outputs.rows) or source.task == "segmentation":  # the likeliest class of every pixel
         return Decisions(ordered=plan.decisions.ordered, miss=plan.decisions.conformal_alpha), None
     rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
     try:
@@ -214,6 +221,7 @@ def build_predictions(
         decisions=decisions,
         distances=None if feature_stats is None else feature_stats.mahalanobis_distances(model_outputs.features),
         defect_types=get_defect_types(source, model_outputs.rows),
+        overlaps=model_outputs.overlaps,
     )
 
 

@@ -18,7 +18,7 @@ FLAGS = {
     "decide": """--rule --positive --at --abstain --alpha --prevalence --band --estimate --keep --by --use --into
                  --json --debug""",
     "teach": "--forget --group --alpha --keep --by --use --device --json --debug",
-    "predict": "--to --sets --maps --engine --part-size --skip-bad --device --precision --json --debug",
+    "predict": "--to --sets --maps --masks --engine --part-size --skip-bad --device --precision --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --precision --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
                   --faithfulness --to --opacity --skip-bad --device --precision

@@ -120,7 +120,7 @@ def test_a_bank_has_no_parameters_and_is_stored_as_float16(model: ViT):
         ({"head": "linear"}, r'no other head. Got head="linear", 20'),
         ({"outputs": 2}, r'needs pool="patches" and outputs=1, the score. Got pool="patches" and outputs=2'),
         ({"pool": "mean"}, r'Got pool="mean" and outputs=1'),
-        ({"head": "linear", "bank_size": 0}, r'pool="patches" needs head="bank", or outputs=0. Got outputs=1'),
+        ({"head": "tanh", "bank_size": 0}, r'pool="patches" needs head="bank" or "linear", or outputs=0'),
     ],
 )
 def test_a_configuration_says_what_a_bank_needs(changes: dict, message: str):

@@ -154,5 +154,7 @@ def _plan_image_spec(
         return config.override(Plan(), overrides).image, (1, 1)
     machine = runtime.choose(runtime.RuntimeSettings())
     request = TrainRequest(data=settings, image_size=size, overrides=overrides)
+    if fingerprint.task in ("anomaly", "segmentation"):  # which begin from a checkpoint, and read pictures as it says
+        fingerprint = dataclasses.replace(fingerprint, task="classification")
     plan, _ = planner.draft_plan(fingerprint, request, machine)
     return plan.image, plan.model.patch

@@ -14,15 +14,16 @@ from ...services import progress
 from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ...evaluate.predictions import TaskPredictions
+    from ...spec import ImageSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Command):
-    """Answer pictures: one row each, with the probability of every class or label, the value of every number, or the
-    score and p-value of an anomaly model.
+    """Answer pictures: one row each, with the probability of every class or label, the value of every number, the
+    score and p-value of an anomaly model, or the area of every class of a segmentation model.
 
     PATHS are pictures, folders, patterns, @list.txt with one path a line, or - for such lines on standard input.
     Folders are searched to the bottom; the target of a picture in a folder with the name of a class is that class.
@@ -34,6 +35,7 @@ class Predict(Command):
       vitrail predict RUN films/ --to answers.csv --part-size 1024
       vitrail predict flowers.onnx photo.jpg
       vitrail predict RUN parts/ --to answers.csv --maps maps/
+      vitrail predict RUN fields/ --to areas.csv --masks masks/
       find films -name '*.png' | vitrail predict RUN -
     """
 
@@ -53,6 +55,8 @@ class Predict(Command):
     maps: Path | None = None
     """Of an anomaly model, also write into this folder for each picture where it differs from good ones: NAME.png, the
     picture under its map, and NAME.map.png with 16 bits."""
+    masks: Path | None = None
+    """Of a segmentation model, also write into this folder for each picture NAME.png, the class of every pixel."""
     engine: Literal["local", "onnx", "ray"] = "local"
     """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as
     FILE.onnx always does; ray: on the workers of a Ray cluster."""
@@ -83,6 +87,8 @@ class Predict(Command):
         from ...predict.folder_targets import add_folder_targets, list_named_folders
         from ...predict.image_paths import expand_image_paths
 
+        if self.masks is not None and self._is_chunked():
+            raise UsageError("--masks are written in one process: leave out --part-size and --engine ray.")
         if self.maps is not None and (self._uses_onnx() or self._is_chunked()):
             raise UsageError("--maps are drawn by torch in one process: name the run, without --part-size or --engine.")
         if self._is_chunked():
@@ -187,7 +193,19 @@ class Predict(Command):
         predictor = open_onnx_predictor(self.model, self.device, dict(self.changes))
         progress.print_notes(predictor.notes)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
+        parts = self._write_masks(parts, predictor.metadata.task, images, predictor.spec)
         return concat_predictions(list(progress.track_batches(parts, len(images))))
+
+    def _write_masks(
+        self, parts: Iterator[TaskPredictions], task: str, images: Sequence[Path], spec: ImageSpec
+    ) -> Iterator[TaskPredictions]:
+        """The same parts; of a segmentation model their masks are written, and not kept."""
+        if task != "segmentation" and self.masks is None:
+            return parts
+        from ...services.mask_files import require_masks, write_masks
+
+        require_masks(task)
+        return write_masks(parts, images, spec, self.masks)
 
     def _predict_with_torch(self, images: Sequence[Path]) -> tuple[TaskPredictions, list[str]]:
         """The predictions, and what the model was not fitted for."""
@@ -203,6 +221,7 @@ class Predict(Command):
         if self.maps is not None:
             require_maps(predictor)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
+        parts = self._write_masks(parts, predictor.task, images, predictor.spec)
         predictions = concat_predictions(list(progress.track_batches(parts, len(images))))
         if self.maps is not None:
             count = sum(1 for _ in write_defect_maps(predictor, [Path(path) for path in predictions.paths], self.maps))

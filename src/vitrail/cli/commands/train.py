@@ -41,6 +41,7 @@ class Train(Command):
       vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
       vitrail train parts/ --task anomaly --weights dinov2-small
+      vitrail train fields/ --task segmentation --weights dinov2-small
       vitrail train site_a.csv --val site_b.csv --test site_c.csv
       vitrail train digits --recipe.batch_size 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8
@@ -83,7 +84,7 @@ class Train(Command):
     """Leave out pictures that cannot be read, instead of stopping."""
     task: str | None = None
     """classification (one of K), multilabel (any of K), regression, by default as the labels look, with the reason; or
-    anomaly: what differs from good pictures, of which alone it learns."""
+    anomaly: what differs from good pictures, of which alone it learns; or segmentation: the class of every pixel."""
     group: str | None = None
     """Column whose equal values (one patient, one module) never cross from one split to another."""
     exclude: Path | None = None
@@ -251,6 +252,7 @@ class Train(Command):
     def _print_result(self, outcome: TrainOutcome) -> int:
         """Print the main metric, the paths and the next command."""
         from ...evaluate.anomaly_metrics import AnomalyMetrics
+        from ...evaluate.segmentation_metrics import SegmentationMetrics
         from ...train import events
         from ...train.distributed.collectives import group_from_env
 
@@ -276,8 +278,8 @@ class Train(Command):
             )
             if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
                 few = f"{finished.metrics.n} held-out pictures tell little"
-                is_anomaly = isinstance(finished.metrics, AnomalyMetrics)
-                advice = "" if is_anomaly else "; --folds 5 holds out every picture once"
+                no_folds = isinstance(finished.metrics, AnomalyMetrics | SegmentationMetrics)
+                advice = "" if no_folds else "; --folds 5 holds out every picture once"
                 print(f"Few     {few}{advice}.")
         return 0
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...randomness import permutation
 from ...spec import ImageSpec
 from ..source import Source
-from . import bit_depth, class_balance, image_quality, leakage, shortcuts
+from . import bit_depth, class_balance, image_quality, leakage, mask_checks, shortcuts
 from .findings import DataCheckReport, DataIssue, ImageSize
 from .image_stats import MIN_SKETCHED_SIDE, ImageStatsTable, ProgressWrapper, measure_images
 
@@ -69,6 +69,7 @@ def check_dataset(
         notes.append(f"Near copies were looked for among {compared}.")
     issues: list[DataIssue] = [
         *leakage.find_leakage(source, splits, stats, until),
+        *mask_checks.find_mask_issues(source, rows, stats),
         *class_balance.find_class_balance_issues(source, splits, counts),
         *image_quality.find_image_quality_issues(source, stats, spec, patch),
         *bit_depth.find_depth_issues(source, stats, spec, until),

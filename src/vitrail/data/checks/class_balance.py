@@ -14,6 +14,8 @@ from .findings import MAX_SHOWN, DataIssue, Severity, join_names
 
 MIN_TRAIN_IMAGES = 10
 """Training images below which a class is reported as small."""
+MIN_TRAIN_MASKS = 2
+"""The same where classes are of pixels."""
 OUTLIER_DEVIATIONS = 12.0
 """Distance from the median, in robust standard deviations, from which a number is an outlier."""
 MAX_IMBALANCE_RATIO = 100
@@ -36,7 +38,9 @@ def class_counts(source: Source, splits: Splits) -> Counts:
         return {}
     counts_by_split = {}
     for split, rows in splits.items():
-        if source.task == "multilabel":
+        if source.task == "segmentation":
+            counts = (source.targets[rows] > 0).sum(0)  # pictures that have a pixel of it
+        elif source.task == "multilabel":
             counts = (source.targets[rows] >= 0.5).sum(0)  # NaN is not
         else:
             numbers = source.targets[rows].argmax(1) if source.has_soft_labels else source.targets[rows]
@@ -49,6 +53,8 @@ def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) ->
     """Report small and absent classes, unknown labels, constant and implausible values, and misspelt names."""
     if source.task == "anomaly":  # there is one class to learn from, and defects are rare
         return []
+    if source.task == "segmentation":
+        return [*_check_scarce_classes(counts, MIN_TRAIN_MASKS), *_check_similar_names(source.classes, counts)]
     rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
     train_counts = counts.get("train", {})
     issues = [*_check_scarce_classes(counts), *_check_imbalance(train_counts)]
@@ -63,12 +69,12 @@ def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) ->
     return [*issues, *_check_similar_names(source.classes, counts)]
 
 
-def _check_scarce_classes(counts: Counts) -> Iterator[DataIssue]:
+def _check_scarce_classes(counts: Counts, least_train: int = MIN_TRAIN_IMAGES) -> Iterator[DataIssue]:
     """Report classes with few images, and classes that a split lacks."""
     for split, split_counts in counts.items():
         if not any(split_counts.values()):
             continue
-        least = MIN_TRAIN_IMAGES if split == "train" else 1
+        least = least_train if split == "train" else 1
         scarce = [f"{name!r} ({count})" for name, count in split_counts.items() if count < least]
         absent = 0 in split_counts.values()
         if scarce:

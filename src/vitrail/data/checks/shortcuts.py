@@ -44,7 +44,7 @@ def find_shortcuts(source: Source, stats: ImageStatsTable, strata: str = "") -> 
     Args:
         strata: a column to leave out, because the splits are stratified by it.
     """
-    if len(stats) < 2 * MIN_CLASS_IMAGES or source.task == "anomaly":  # no defect is learnt from
+    if len(stats) < 2 * MIN_CLASS_IMAGES or source.task in ("anomaly", "segmentation"):  # no label of pictures
         return []
     features = []
     for name, values in _iter_features(source, stats, strata):

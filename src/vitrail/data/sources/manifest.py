@@ -25,7 +25,16 @@ from ...files.suggest import suggest_path
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import FORMAT_EXTENSIONS
 from ..labels.codes import Cell, Where, format_cell, format_column, take_rows
-from ..labels.columns import ColumnRoles, infer_column_roles, quote_for_shell, quote_names, read_groups, rows_by_split
+from ..labels.columns import (
+    ColumnRoles,
+    infer_column_roles,
+    normalize_column_name,
+    quote_for_shell,
+    quote_names,
+    read_groups,
+    rows_by_split,
+)
+from ..labels.defects import MASK_COLUMN
 from ..labels.tasks import InferredTask, infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import Source
@@ -33,6 +42,8 @@ from .label_input import Annotations, build_source
 from .table_files import ManifestTable, read_manifest_table
 
 Splits = dict[str, NDArray[np.int64]]
+MASK_COLUMN_NAMES = (MASK_COLUMN, "masks", "maskpath", "maskfile", "segmentation")
+"""Names of columns of masks, without case and marks."""
 
 
 def open_manifest(path: Path, settings: DataSettings) -> Source:
@@ -50,6 +61,8 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
     check_supported_settings(settings, "manifest", "a manifest")
     table = read_manifest_table(path)
     names = tuple(table.columns)
+    if settings.task == "segmentation":
+        settings = replace(settings, targets=settings.targets or _find_mask_column(table))
     roles = infer_column_roles(names, table.columns, settings, table.name)
     if not roles.path:
         raise DataError(
@@ -66,7 +79,22 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
     images, notes = locate_images(root, table.columns[roles.path], settings, table.where)
     splits, split_notes = rows_by_split(roles.split, table.columns.get(roles.split, ()), table.where, settings)
     source = build_manifest_source(path.stem, root, images, table, roles, splits, settings)
+    if settings.task == "segmentation":
+        cells = [str(cell) for cell in source.metadata[MASK_COLUMN]]
+        masks, more = locate_images(root, cells, settings, lambda row: f"The mask of {source.ids[row]}")
+        source = replace(source, metadata={**source.metadata, MASK_COLUMN: masks}, notes=(*source.notes, *more))
     return replace(source, notes=(*table.notes, *roles.notes, *split_notes, *notes, *source.notes))
+
+
+def _find_mask_column(table: ManifestTable) -> tuple[str, ...]:
+    """The column that names masks: one called so."""
+    found = [name for name in table.columns if normalize_column_name(name) in MASK_COLUMN_NAMES]
+    if len(found) != 1:
+        raise DataError(
+            f"No single column of {table.name} names masks. Its columns are {quote_names(list(table.columns))}; name "
+            "the one with the masks by --data.targets COLUMN."
+        )
+    return (found[0],)
 
 
 def build_manifest_source(
@@ -87,14 +115,18 @@ def build_manifest_source(
     Raises:
         DataError: a cell does not fit its column, or an image occurs twice with different labels or splits.
     """
-    labels = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
+    if settings.task == "segmentation":  # read_masks reads what the column names
+        labels = InferredTask("segmentation", (MASK_COLUMN,), np.zeros((len(names), 1), np.float32))
+    else:
+        labels = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
     labels = _drop_repeated_images(names, labels, splits, table.where)
     groups, note = read_groups(roles.group, table.columns[roles.group], table.where) if roles.group else (None, "")
     annotations = Annotations(
         labels=replace(labels, notes=(*labels.notes, note) if note else labels.notes),
         groups=groups,
         splits=splits,
-        metadata={column: format_column(table.columns[column]) for column in roles.metadata},
+        metadata={column: format_column(table.columns[column]) for column in roles.metadata}
+        | ({MASK_COLUMN: format_column(table.columns[roles.targets[0]])} if labels.task == "segmentation" else {}),
     )
     return build_source(name, RelativePaths(root, names), names, annotations, table.name)
 

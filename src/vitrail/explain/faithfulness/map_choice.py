@@ -125,6 +125,7 @@ def choose_map_method(
     default = default_method(model.config)
     if default not in CANDIDATES:
         why = "they are its score, patch by patch" if model.config.head == "bank" else "it has no outputs"
+        why = "its answers are masks" if model.config.is_dense else why
         return MapChoice(method=default, pictures=0, reason=why)
     if len(images) < MIN_CHECK_IMAGES:
         why = f"it takes {MIN_CHECK_IMAGES} validation pictures, and there are {len(images)}"

@@ -22,8 +22,10 @@ from ... import config
 from ...checkpoints.adapt import build_model
 from ...checkpoints.bundle import BANK_ROWS
 from ...data.loader import ImageStore
+from ...data.splits import number_groups
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
 from ...evaluate.inference import FeatureExtractor, InferenceSettings, SingleImages, cast_weights, run_inference
+from ...evaluate.mask_overlap import load_mask
 from ...files import safetensors_file
 from ...formatting import format_count
 from ...model.vit import ViT
@@ -38,7 +40,7 @@ from ..plan import Plan
 from ..request import FEW_IMAGES
 from ..run_folder import RunFolder
 from ..signals import SignalRequest, listen_for_signals, resume_instructions
-from . import bank_store, coreset, linear_probe, weights
+from . import bank_store, coreset, linear_probe, patch_head, weights
 from .linear_probe import FeatureSet, fit_probes
 from .weights import build_start_model, open_checkpoint
 
@@ -206,6 +208,8 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
         return load_start_model(run, plan)
     if plan.model.head == "bank":
         return (yield from _prepare_bank(context))
+    if plan.model.is_dense:
+        return (yield from _prepare_patch_head(context))
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
     start_time, extra = time.perf_counter(), ""
@@ -232,13 +236,7 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     weights.set_head(model, result.best, result.columns)
     model = model.cpu()
     linear_probe.write_candidates(run.start_table, result.candidates)
-    seconds = time.perf_counter() - start_time
-    row = {"step": 1, "seconds": round(seconds, 4), "images": count}
-    run.record({"step": 0} | {f"{METRICS_PREFIX}_{name}": value for name, value in row.items()})
-    header = {"format": "pt", **plan_metadata(plan)}
-    # The start file comes last, because a resume looks for it.
-    safetensors_file.save_tensors(run.start_file, model.state_dict(), header, checksum=True)
-    shutil.rmtree(run.path / FEATURES_FOLDER, ignore_errors=True)
+    _save_start(context, model, time.perf_counter() - start_time, count)
     return model
 
 
@@ -284,13 +282,64 @@ def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
     )
     write_calibration(run.calibration_file, good.ids, labels, scores)
     bank_store.save_pictures(run.path, bank_store.TRAINING, good)
-    row = {"step": 1, "seconds": round(time.perf_counter() - start_time, 4), "images": len(rows)}
+    _save_start(context, model, time.perf_counter() - start_time, len(rows))
+    return model
+
+
+def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, ViT]:
+    """The model of a segmentation run: a linear head on the patches of frozen features, fitted to the masks."""
+    run, plan, dataset = context.run, context.plan, context.dataset
+    checkpoint = open_checkpoint(plan.finetune.weights)
+    model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
+    start_time = time.perf_counter()
+    rows = {split: coreset.sample_images(dataset.splits[split], plan.model, plan.seed) for split in ("train", "val")}
+    for split, kept in rows.items():
+        if len(kept) < len(dataset.splits[split]):
+            of = f"{len(kept):,} of {len(dataset.splits[split]):,} {split} pictures, drawn by chance"
+            yield Note(f"The head is fitted to {of}: the memory has no room for all patches.")
+    sampled = dataclasses.replace(context, dataset=dataclasses.replace(dataset, splits={**dataset.splits, **rows}))
+    sets: dict[str, patch_head.PatchSet] = {}
+    with listen_for_signals() as signal_request:
+        for split in ("train", "val"):
+            computed = yield from extract_features(sampled, model, split, signal_request)
+            sets[split] = _label_patches_of(sampled, rows[split], computed.features)
+    if signal_request:  # with the last portion
+        message = f"Interrupted after the features. {resume_instructions(run.path)}"
+        raise InterruptedRun(message, signal_request.exit_code)
+    count = sum(map(len, rows.values()))
+    yield Note(f"Patches of {format_count(count, 'picture')}, in {_format_elapsed(start_time)}.")
+    fit_time = time.perf_counter()
+    result = patch_head.fit_patch_head(sets["train"], sets["val"], weights.list_feature_columns(model))
+    judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
+    yield Note(f"Linear heads on {len(sets['train'].features):,} patches, by {judged} ({_format_elapsed(fit_time)}):")
+    for line in linear_probe.format_candidates(result.candidates):
+        yield Note(line)
+    weights.set_head(model, result.best, result.columns)
+    model = model.cpu()
+    linear_probe.write_candidates(run.start_table, result.candidates)
+    _save_start(context, model, time.perf_counter() - start_time, count)
+    return model
+
+
+def _label_patches_of(
+    context: TrainContext, rows: np.ndarray, features: Float32[np.ndarray, "n *N P"]
+) -> patch_head.PatchSet:
+    """The patches of images with the labels of their masks."""
+    plan, source = context.plan, context.dataset.source
+    fractions = [patch_head.label_patches(load_mask(source, row, plan.image), plan.model) for row in rows.tolist()]
+    groups = rows if source.groups is None else number_groups(source.groups)[rows]
+    shaped = features.reshape(len(rows), plan.model.grid.patches, plan.model.pooled_width)
+    return patch_head.collect_patches(shaped, fractions, groups, plan.seed)
+
+
+def _save_start(context: TrainContext, model: ViT, seconds: float, count: int) -> None:
+    """Record the seconds of the features, and write the model at step 0, which a resume looks for."""
+    run, plan = context.run, context.plan
+    row = {"step": 1, "seconds": round(seconds, 4), "images": count}
     run.record({"step": 0} | {f"{METRICS_PREFIX}_{name}": value for name, value in row.items()})
     header = {"format": "pt", **plan_metadata(plan)}
-    # The start file comes last, because a resume looks for it.
     safetensors_file.save_tensors(run.start_file, model.state_dict(), header, checksum=True)
     shutil.rmtree(run.path / FEATURES_FOLDER, ignore_errors=True)
-    return model
 
 
 def load_start_model(run: RunFolder, plan: Plan) -> ViT:

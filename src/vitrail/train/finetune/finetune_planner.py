@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ... import config
 from ...checkpoints.image_spec import resize_spec
 from ...data.loader import ImageStore
+from ...data.source import Task
 from ...errors import UsageError
 from ...evaluate.inference import FeatureExtractor, InferenceSettings, cast_weights, run_inference
 from ...formatting import format_count
@@ -45,6 +46,14 @@ MAX_TILES = 64
 BANK_DEPTH = 2 / 3
 """Fraction of the checkpoint's blocks after which patches are compared: with DINOv2-S/14 at 224 pixels and ten good
 solar cells the eighth block of 12 had an AUROC of 0.875, the last one of 0.783 (EXPERIMENTS.md)."""
+FROZEN_TASKS = {
+    "anomaly": ("good pictures fill a bank", "good pictures as they are", "patches of good pictures are kept"),
+    "segmentation": (
+        "a linear head on frozen patches is fitted in seconds", "pictures and masks as they are",
+        "a linear head is fitted to patches",
+    ),
+}  # fmt: skip
+"""Tasks that tune nothing, with the reasons of finetune.method, recipe.flip and recipe.steps."""
 MAX_HEAD_BLOCKS = 4
 """Blocks that the head reads: as many as the linear evaluation of DINOv2 (Oquab et al. 2023)."""
 FREEZE_FRACTIONS = (0.0, 0.25, 0.5, 2 / 3)
@@ -142,9 +151,13 @@ def _choose_shape(
     if request.model is not None:
         raise UsageError(f"--weights brings its own shape, so --model {request.model} cannot be given with it.")
     own = checkpoint.config
+    if own.pool == "patches":  # of an anomaly or a segmentation model
+        own = replace(own, pool="class" if own.class_token else "mean")
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     if fingerprint.task == "anomaly":
         return _choose_bank_shape(fingerprint, request, runtime, own, settings, seconds)
+    if fingerprint.task == "segmentation":
+        return _choose_dense_shape(fingerprint, request, runtime, own, settings, seconds)
     every = max(1, own.depth // 6)
     why_every = "over the upper half: 0.005 more AUROC than the last four of 12"
     channels, why_channels = _choose_channels(fingerprint, request, own, settings)
@@ -243,6 +256,42 @@ def _choose_tiles(
     return shape, {"model.tiles": f"{pictures} are shrunk: tiles take more than {seconds / 60:g} minutes"}
 
 
+def _choose_dense_shape(
+    fingerprint: DatasetFingerprint,
+    request: TrainRequest,
+    runtime: Runtime,
+    own: ViTConfig,
+    settings: FinetuneSettings,
+    seconds: float,
+) -> tuple[ViTConfig, Reasons]:
+    """The checkpoint's shape with a linear head on every patch."""
+    channels, why_channels = _choose_channels(fingerprint, request, own, settings)
+    base = replace(
+        own,
+        channels=channels,
+        outputs=fingerprint.num_classes,
+        pool="patches",
+        pool_blocks=1 if own.pooled_norm else max(1, min(MAX_HEAD_BLOCKS, own.depth // 3)),
+        pool_every=max(1, own.depth // 6),
+        head="linear",
+        head_bias=True,
+        bank_size=0,
+        distillation_head=False,
+        dropout=0.0,
+        attention_dropout=0.0,
+        mlp_dropout=0.0,
+        drop_path=0.0,
+    )
+    size, why_size = _choose_image_size(fingerprint, request, base, runtime, seconds, 1, BANK_GRID_SIDES)
+    return replace(base, image_size=size), {
+        "model.pool": "every patch has a class of its own",
+        "model.pool_blocks": "lower blocks know edges, upper ones what is shown; the fit chooses",
+        "model.pool_every": "over the upper half",
+        "model.channels": why_channels,
+        "model.image_size": why_size,
+    }
+
+
 def _choose_channels(
     fingerprint: DatasetFingerprint, request: TrainRequest, own: ViTConfig, settings: FinetuneSettings
 ) -> tuple[int, str]:
@@ -320,11 +369,11 @@ def _choose_settings(
         "finetune.weights_sha256": "the hash of the tensors that were read, so that no other file is followed",
         "finetune.channels_policy": "the checkpoint's number of channels is kept",
     } | explain_unused_fields(settings.method)
-    if fingerprint.task == "anomaly":
+    if fingerprint.task in FROZEN_TASKS:
         if settings.method != "probe" and "finetune.method" in start_overrides:
-            raise UsageError("--task anomaly tunes nothing. Leave --finetune.method out.")
+            raise UsageError(f"--task {fingerprint.task} tunes nothing. Leave --finetune.method out.")
         frozen = replace(settings, method="probe")
-        return frozen, reasons | explain_unused_fields("probe") | {"finetune.method": "good pictures fill a bank"}
+        return frozen, reasons | explain_unused_fields("probe") | {"finetune.method": FROZEN_TASKS[fingerprint.task][0]}
     chosen = settings
     if "finetune.layer_decay" not in start_overrides and chosen.method == "full":
         chosen = replace(chosen, layer_decay=0.75 if model.depth >= 12 else 0.9)
@@ -397,7 +446,7 @@ def _draft_recipe(
     settings: FinetuneSettings,
 ) -> tuple[Recipe, Reasons]:
     """AdamW with a cosine schedule; the learning rate falls with the width."""
-    mirror = fingerprint.name not in NO_FLIP_SOURCES and fingerprint.task != "anomaly"
+    mirror = fingerprint.name not in NO_FLIP_SOURCES and fingerprint.task not in FROZEN_TASKS
     batch = min(
         32 if fingerprint.num_images < FEW_IMAGES else 64,
         max(8, 2 ** round(math.log2(max(fingerprint.num_images, 1) / 4))),
@@ -411,8 +460,8 @@ def _draft_recipe(
         "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
         "recipe.flip": "mirrored pictures mean the same"
         if mirror
-        else "good pictures as they are"
-        if fingerprint.task == "anomaly"
+        else FROZEN_TASKS[fingerprint.task][1]
+        if fingerprint.task in FROZEN_TASKS
         else "a mirrored digit is another sign",
         "recipe.lr": "adapters begin at zero" if settings.method == "lora" else f"blocks of width {model.width}",
         "recipe.optimizer": "what trained weights are usually tuned with",
@@ -436,8 +485,8 @@ def _draft_recipe(
     if settings.method != "probe":
         return recipe, reasons
     recipe, why_probe = drop_steps(recipe)
-    if fingerprint.task == "anomaly":
-        why_probe = {"recipe.steps": "patches of good pictures are kept, and nothing is tuned"}
+    if fingerprint.task in FROZEN_TASKS:
+        why_probe = {"recipe.steps": f"{FROZEN_TASKS[fingerprint.task][2]}, and nothing is tuned"}
     return recipe, reasons | why_probe
 
 
@@ -588,8 +637,8 @@ def choose_checkpoint(fingerprint: DatasetFingerprint, request: TrainRequest, ru
     Raises:
         as `weights.open_checkpoint`.
     """
-    if fingerprint.task == "anomaly" and request.weights in ("none", "auto"):
-        return _choose_bank_checkpoint(request)
+    if fingerprint.task in FROZEN_TASKS and request.weights in ("none", "auto"):
+        return _choose_frozen_checkpoint(request, fingerprint.task)
     if request.weights == "none":
         return CheckpointChoice(None, "asked for")
     if request.weights != "auto":
@@ -626,7 +675,7 @@ def choose_checkpoint(fingerprint: DatasetFingerprint, request: TrainRequest, ru
     return CheckpointChoice(None, "no recommended checkpoint is on this machine", (advice,))
 
 
-def _choose_bank_checkpoint(request: TrainRequest) -> CheckpointChoice:
+def _choose_frozen_checkpoint(request: TrainRequest, task: Task) -> CheckpointChoice:
     """A recommended checkpoint on this machine: patches are compared by trained features, or not at all."""
     for one in RECOMMENDED_CHECKPOINTS if request.weights == "auto" else ():
         if (path := find_downloaded(one)) is not None:
@@ -634,7 +683,7 @@ def _choose_bank_checkpoint(request: TrainRequest) -> CheckpointChoice:
             return CheckpointChoice(checkpoint, f"{one.name} is on this machine", _start_note(checkpoint))
     best = RECOMMENDED_CHECKPOINTS[0]
     raise UsageError(
-        "--task anomaly compares patches by the features of a trained model, and none is named. Give --weights "
+        f"--task {task} compares patches by the features of a trained model, and none is named. Give --weights "
         f"{best.name} ({best.megabytes} MB, {best.licence}, downloaded once), a weights file, or the folder "
         "pretrained/ of a run with --pretrain."
     )

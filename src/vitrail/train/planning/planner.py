@@ -168,8 +168,12 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
         )
     if (task == "anomaly") != (plan.model.head == "bank"):
         raise UsageError(f'model.head="bank" belongs to --task anomaly. Got {plan.model.head} for {task}.')
+    if (task == "segmentation") != plan.model.is_dense:
+        raise UsageError(
+            f'model.pool="patches" with a linear head belongs to --task segmentation. Got {plan.model.pool} for {task}.'
+        )
     if plan.model.outputs != classes and task != "anomaly":
-        what = {"classification": "class", "multilabel": "label", "regression": "column of numbers"}[task]
+        what = {"multilabel": "label", "regression": "column of numbers"}.get(task, "class")
         raise UsageError(f"The model needs one output per {what}, {classes}. Got outputs={plan.model.outputs}.")
     if plan.recipe.transpose and plan.image.height != plan.image.width:
         raise UsageError(

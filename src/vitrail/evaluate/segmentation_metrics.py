@@ -1,0 +1,155 @@
+"""Metrics of a segmentation model from stored predictions, with 95 % intervals: IoU and Dice of each class, and means.
+
+Pixels of all pictures are counted together, those of unknown class left out, at the size that the model reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from .. import config
+from ..stats.intervals import bootstrap_intervals
+from .metrics import describe_images, metric_fields, no_targets_error, require_finite
+from .predictions import RegressionPredictions
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskClassMetrics:
+    """Metrics of one class; None where neither masks nor answers have a pixel of it."""
+
+    name: str
+    n: int
+    """Images whose mask has the class."""
+    iou: float | None = None
+    """Pixels that are of the class by answer and mask, over those by either (intersection over union, Jaccard)."""
+    iou_interval: Span | None = None
+    dice: float | None = None
+    """Twice the pixels by both, over the sum of those by answer and those by mask (F1 of pixels)."""
+    dice_interval: Span | None = None
+    area: float
+    """Fraction of the known pixels that are of the class by mask."""
+    predicted_area: float
+    """The same by answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationMetrics:
+    """All metrics of one split; intervals are 95 %, percentile bootstrap over images or whole groups."""
+
+    split: str
+    n: int
+    """Images with a known pixel."""
+    groups: int | None = None
+    """Number of groups, such as patients, if there are groups."""
+    mean_iou: float | None = None
+    """Mean over the classes that have an IoU."""
+    mean_iou_interval: Span | None = None
+    mean_dice: float | None = None
+    mean_dice_interval: Span | None = None
+    pixel_accuracy: float | None = None
+    """Fraction of the known pixels with the right class."""
+    pixel_accuracy_interval: Span | None = None
+    per_class: tuple[MaskClassMetrics, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers, as in report.json; unmeasured values are absent."""
+        return config.write(self)
+
+    def headline(self) -> str:
+        """The primary metric in a sentence without its full stop."""
+        where = f"on {describe_images(self.n, self.split)}"
+        span = _format_span(self.mean_iou_interval)
+        worst = min((one for one in self.per_class if one.iou is not None), key=lambda one: one.iou or 0.0)
+        return f"Mean IoU {where}: {self.mean_iou:.3f}{span}; lowest {worst.name} {worst.iou:.3f}"
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def table(self) -> str:
+        """The means, and one line per class, for the terminal."""
+        lines = [f"n = {self.n:,}" + ("" if self.groups is None else f", in {self.groups:,} groups")]
+        for name, title in (("mean_iou", "mean IoU"), ("mean_dice", "mean Dice"), ("pixel_accuracy", "pixels right")):
+            value, span = vars(self)[name], vars(self)[f"{name}_interval"]
+            if value is not None:
+                lines.append(f"{title:<12} {value:6.4f}{_format_span(span)}")
+        width = max(5, *(len(one.name) for one in self.per_class))
+        lines += ["", f"{'class':<{width}}  pictures     IoU    Dice    area  answered"]
+        for one in self.per_class:
+            iou, dice = (f"{'-':>6}" if value is None else f"{value:6.4f}" for value in (one.iou, one.dice))
+            areas = f"{one.area:6.2%}  {one.predicted_area:8.2%}"
+            lines.append(f"{one.name:<{width}}  {one.n:>8}  {iou}  {dice}  {areas}")
+        return "\n".join(lines)
+
+
+def compute_segmentation_metrics(
+    predictions: RegressionPredictions, groups: np.ndarray | None = None, seed: int = 0, samples: int = 1000
+) -> SegmentationMetrics:
+    """Compute every metric of one table; images without a known pixel are left out.
+
+    Args:
+        groups: of each image, such as its patient.
+        seed, samples: of the bootstrap.
+
+    Raises:
+        DataError: no pixel of any image is known.
+    """
+    overlaps = predictions.overlaps
+    known = np.zeros(len(predictions), bool) if overlaps is None else overlaps[..., 2].sum(1) > 0
+    if overlaps is None or not known.any():
+        raise no_targets_error(len(predictions), "mask")
+    require_finite(overlaps)
+    counts, own = overlaps[known], None if groups is None else groups[known]
+    K = len(predictions.columns)
+    values, spans = _compute(counts), bootstrap_intervals(counts, _compute, seed, samples, groups=own)
+    totals = counts.sum(0)  # [K, 3]
+    per_class = []
+    for k, name in enumerate(predictions.columns):
+        fields = metric_fields("iou", values[k], spans[k]) | metric_fields("dice", values[K + k], spans[K + k])
+        per_class.append(
+            MaskClassMetrics(
+                name=name,
+                n=int((counts[:, k, 2] > 0).sum()),
+                area=float(totals[k, 2] / totals[:, 2].sum()),
+                predicted_area=float(totals[k, 1] / totals[:, 1].sum()),
+                **fields,
+            )
+        )
+    fields = {}
+    for place, name in enumerate(("mean_iou", "mean_dice", "pixel_accuracy"), 2 * K):
+        fields |= metric_fields(name, values[place], spans[place])
+    return SegmentationMetrics(
+        split=predictions.split,
+        n=len(counts),
+        groups=None if own is None else len(np.unique(own)),
+        per_class=tuple(per_class),
+        **fields,
+    )
+
+
+def image_ious(overlaps: Float64[np.ndarray, "n K 3"]) -> Float64[np.ndarray, " n"]:
+    """Mean IoU of each image over the classes that its mask or answer has; NaN without a known pixel."""
+    both, answered, true = np.moveaxis(overlaps, -1, 0)
+    union = answered + true - both
+    ious = np.divide(both, union, out=np.zeros_like(both), where=union > 0)
+    present = (union > 0).sum(1)
+    return np.where(present > 0, ious.sum(1) / np.maximum(present, 1), np.nan)
+
+
+def _compute(counts: Float64[np.ndarray, "n K 3"]) -> Float64[np.ndarray, " M"]:
+    """IoU of each class, Dice of each, their means, and the accuracy of pixels; NaN for a class without a pixel."""
+    both, answered, true = counts.sum(0).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        iou, dice = both / (answered + true - both), 2 * both / (answered + true)
+    has_pixels = answered + true > 0
+    means = [float(each[has_pixels].mean()) for each in (iou, dice)]
+    return np.concatenate([iou, dice, means, [both.sum() / true.sum()]])
+
+
+def _format_span(span: Span | None) -> str:
+    return "" if span is None else f" (95 % interval {span[0]:.3f} to {span[1]:.3f})"

@@ -1,0 +1,26 @@
+"""Outputs of patches as a class for every pixel: bilinear between the centres of patches, then the largest."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from .config import ViTConfig
+
+
+def to_class_maps(logits: Float[Tensor, "B N K"], config: ViTConfig) -> UInt8[Tensor, "B H W"]:
+    """The class of every pixel of images of the model's size, from the outputs of a dense model.
+
+    Logits are interpolated, not probabilities, so that the border between two classes lies where both are as likely.
+    """
+    return spread_logits(logits, config).argmax(1).to(torch.uint8)
+
+
+def spread_logits(logits: Float[Tensor, "B N K"], config: ViTConfig) -> Float[Tensor, "B K H W"]:
+    """The outputs of patches at every pixel of the model's size."""
+    grid, (height, width) = config.grid, config.image_size
+    maps = logits.transpose(1, 2).unflatten(-1, tuple(grid))  # [B, K, rows, columns]
+    size = grid.rows * config.patch[0], grid.columns * config.patch[1]  # larger than the image where that is padded
+    return F.interpolate(maps, size=size, mode="bilinear", align_corners=False)[..., :height, :width]

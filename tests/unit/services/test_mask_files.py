@@ -1,0 +1,135 @@
+"""Doors of a segmentation model: PNG masks, rows of areas, Python, ONNX, pages, and what has no meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitrail
+from drawn_masks import CLASSES, draw_scene, draw_scenes
+from good_parts import MACHINE, draw_parts, save_weights
+from vitrail.cli.main import main
+from vitrail.data.preprocess import unfit_mask
+from vitrail.data.settings import DataSettings
+from vitrail.errors import UsageError
+from vitrail.evaluate.predictions import RegressionPredictions
+from vitrail.predict.predictor import Predictor
+from vitrail.serve.served_model import ServedModel
+from vitrail.services.evaluation import compare_models, evaluate_model, load_held_out
+from vitrail.services.evaluation_report import write_evaluation
+from vitrail.train import fit as training
+from vitrail.train.request import TrainRequest
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("masks")
+    source = draw_scenes(root / "scenes", 6)
+    request = TrainRequest(
+        data=DataSettings(source=str(source), task="segmentation"), weights=str(save_weights(root / "theirs"))
+    )
+    list(training.fit(request, MACHINE, root / "run"))
+    return root / "run"
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "in" / f"{name}.png" for name in ("wide", "small")]
+    paths[0].parent.mkdir()
+    for path, size in zip(paths, ((50, 90), (32, 32)), strict=True):
+        Image.fromarray(draw_scene(70, size)[0]).save(path)
+    return paths
+
+
+def test_the_command_writes_areas_and_masks_of_the_pictures_own_size(
+    run: Path, pictures: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rows, folder = tmp_path / "areas.csv", tmp_path / "masks"
+    asked = ["predict", str(run), *map(str, pictures), "--to", str(rows), "--masks", str(folder)]
+    assert main(asked) == 0
+    header, first, _ = rows.read_text().splitlines()
+    assert header.startswith("path,id,split,target_ground") and header.endswith("value_disc,value_square,abstain")
+    predictor = Predictor.open(run)
+    predictions = predictor.predict(pictures)
+    assert isinstance(predictions, RegressionPredictions) and predictions.masks is not None
+    for path, classes, size in zip(pictures, predictions.masks, ((50, 90), (32, 32)), strict=True):
+        with Image.open(folder / path.name) as image:
+            assert image.mode == "P"
+            np.testing.assert_array_equal(np.asarray(image), unfit_mask(classes, size, predictor.spec, 255))
+    assert f",{(predictions.masks[0] == 0).mean():.9g}," in first
+    assert main([*asked, "--part-size", "1024"]) == 2
+    assert "--masks are written in one process" in capsys.readouterr().err
+    assert main(["predict", str(run), str(pictures[0]), "--sets"]) == 2
+    assert "answers with masks, of which there are no sets" in capsys.readouterr().err
+
+
+def test_python_has_the_masks_and_their_areas(run: Path, pictures: list[Path]):
+    predictions = vitrail.open(run).predict(pictures)
+    assert predictions.masks.shape == (2, 32, 32) and predictions.masks.dtype == np.uint8
+    assert predictions.columns == CLASSES
+    np.testing.assert_allclose(predictions.values[:, 1], (predictions.masks == 1).mean((1, 2)), atol=1e-6)
+    single = vitrail.open(run).predict(pictures[1:])
+    np.testing.assert_array_equal(single.masks[0], predictions.masks[1])
+    empty = Predictor.open(run).predict([])
+    assert isinstance(empty, RegressionPredictions) and empty.masks is not None and empty.masks.shape == (0, 32, 32)
+
+
+def test_the_check_reads_masks_and_good_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source = draw_scenes(tmp_path / "scenes", 4)
+    Image.fromarray(np.full((40, 40), 255, np.uint8)).save(source / "masks" / "0.png")
+    assert main(["check", str(source), "--task", "segmentation"]) == 0
+    assert "1 of 4 masks have no known pixel: images/0.png." in capsys.readouterr().out
+    assert main(["check", str(draw_parts(tmp_path / "parts", 3, 1)), "--task", "anomaly"]) == 0
+
+
+@pytest.mark.wide
+def test_an_onnx_file_gives_the_same_pixels(run: Path, pictures: list[Path], tmp_path: Path):
+    pytest.importorskip("onnx")
+    from vitrail.services.predict_onnx import open_onnx_predictor
+
+    path = tmp_path / "scenes.onnx"
+    assert main(["export", str(run), "--to", "onnx", "--out", str(path)]) == 0
+    ours = Predictor.open(run).predict(pictures)
+    theirs = open_onnx_predictor(str(path), "cpu", {}).predict(pictures)
+    assert isinstance(ours, RegressionPredictions) and isinstance(theirs, RegressionPredictions)
+    assert theirs.masks is not None and theirs.masks.dtype == np.uint8
+    np.testing.assert_array_equal(theirs.masks, ours.masks)
+    np.testing.assert_array_equal(theirs.values, ours.values)
+    masks = [tmp_path / name for name in ("torch", "onnx")]
+    for model, folder in zip((str(run), str(path)), masks, strict=True):
+        assert main(["predict", model, *map(str, pictures), "--masks", str(folder)]) == 0
+    assert all((masks[0] / each.name).read_bytes() == (masks[1] / each.name).read_bytes() for each in pictures)
+
+
+def test_an_evaluation_is_kept_with_its_page(run: Path, tmp_path: Path):
+    predictor, labelled = Predictor.open(run), load_held_out(run, None)
+    result = evaluate_model(predictor, labelled)
+    assert isinstance(result.predictions, RegressionPredictions) and result.predictions.masks is None
+    page = write_evaluation(tmp_path / "kept", str(run), "", predictor, labelled, result)
+    assert "Masks and answers" in page.read_text(encoding="utf-8")
+
+
+def test_what_is_of_whole_pictures_is_refused(run: Path, pictures: list[Path], capsys: pytest.CaptureFixture[str]):
+    predictor, labelled = Predictor.open(run), load_held_out(run, None)
+    with pytest.raises(UsageError, match="A comparison of two models looks at one answer for each picture"):
+        compare_models(predictor, predictor, labelled)
+    with pytest.raises(UsageError, match="The server answers no masks yet"):
+        ServedModel(predictor, "scenes")
+    with pytest.raises(UsageError, match="Masks of several models are not averaged"):
+        Predictor([predictor.single_member()] * 2)
+    refused = {
+        "explain": ([str(pictures[0])], "The mask is this model's answer, pixel by pixel"),
+        "decide": (["--alpha", "0.1"], "answers every pixel with its likeliest class"),
+        "convert": (["--to", "timm", "--out", str(pictures[0].parent / "timm")], "has its head on every patch"),
+        "evaluate": (["--shortcuts"], "The test of shortcuts looks at one answer"),
+        "report": (["--for", "inspection"], "this run answers pixels. Leave --for out"),
+        "export": (["--to", "web"], "A web page shows no masks yet"),
+    }
+    for verb, (words, sentence) in refused.items():
+        assert main([verb, str(run), *words]) == 2, verb
+        assert sentence in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--corruptions", "imagenet-c"]) == 2
+    assert "The test of corruptions looks at one answer" in capsys.readouterr().err
