@@ -4,7 +4,7 @@
 
 Scores are normal with means 0 and `distance` for images without and with the label; images of a group share a part of
 their score. Probabilities are those of the true distribution. Writes benchmarks/results/curve-coverage.json; with
---levels prints the table `vitrail.evaluate.curves.EQUAL_LEVELS`.
+--levels prints the table `vitrail.evaluate.threshold_curves.EQUAL_LEVELS`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 from scipy.special import betainc, expit, logit
 from scipy.stats import norm
 
-from vitrail.evaluate import curves
+from vitrail.evaluate import threshold_curves as curves
 from vitrail.evaluate.calibration import calibration_intercept, fit_calibration_slope
-from vitrail.evaluate.curves import CurveBand, CurveSample
 from vitrail.evaluate.decision_figures import estimate_rate
+from vitrail.evaluate.threshold_curves import CurveBand, CurveSample
 from vitrail.stats.predictive import likelihood_ratios
 
 RESULT = Path(__file__).parent / "results" / "curve-coverage.json"

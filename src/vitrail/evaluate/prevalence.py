@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64
@@ -109,10 +109,11 @@ class PrevalenceEstimate(NamedTuple):
     """Its prevalence among the validation images."""
 
 
-TableT = TypeVar("TableT", ClassificationPredictions, MultilabelPredictions)
-
-
-def estimate_prevalences(table: TableT, validation: TableT, seed: int = 0) -> tuple[PrevalenceEstimate, ...]:
+def estimate_prevalences(
+    table: ClassificationPredictions | MultilabelPredictions,
+    validation: ClassificationPredictions | MultilabelPredictions,
+    seed: int = 0,
+) -> tuple[PrevalenceEstimate, ...]:
     """Estimate the prevalences at a new place from the probabilities of its images; targets are ignored.
 
     A temperature alone leaves probabilities whose mean differs from the prevalence, and an estimate is wrong by several
@@ -121,7 +122,7 @@ def estimate_prevalences(table: TableT, validation: TableT, seed: int = 0) -> tu
 
     Args:
         table: predictions of the new images at the prevalence of the validation images.
-        validation: with targets.
+        validation: of the same task, with targets.
 
     Raises:
         DataError: no images, or a class or label that all, none or an unknown share of the validation images have.

@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..data.labels.defects import DEFECT
-from ..evaluate import curves
+from ..evaluate import threshold_curves as curves
 from ..evaluate.calibration import MIN_IMAGES, CalibrationSummary, calibration_intercept, summarize_calibration
-from ..evaluate.curves import CurveBand, CurveSample, DecisionCurve
 from ..evaluate.decision_figures import apply_decisions, estimate_rate
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
@@ -23,6 +22,7 @@ from ..evaluate.predictions import (
     read_predictions_csv,
 )
 from ..evaluate.rule_optimism import USUAL_RULES
+from ..evaluate.threshold_curves import CurveBand, CurveSample, DecisionCurve
 from ..evaluate.thresholds import MIN_PER_SIDE, ThresholdRule, choose_threshold
 from ..stats.predictive import LikelihoodRatios, Rate, likelihood_ratios
 from . import charts
@@ -95,7 +95,7 @@ class CurvesSection:
     """Whether rules choose thresholds on validation images; otherwise on those that they are measured on."""
 
     @property
-    def drawn(self) -> list[TargetCurves]:
+    def shown_targets(self) -> list[TargetCurves]:
         """Those with curves on the page."""
         return [one for one in self.targets if not one.reason][:MAX_DRAWN]
 

@@ -13,9 +13,9 @@ from scipy.stats import binomtest
 from sklearn.metrics import auc, precision_recall_curve, roc_curve
 
 from scripts import script
-from vitrail.evaluate import curves
+from vitrail.evaluate import threshold_curves as curves
 from vitrail.evaluate.calibration import calibration_intercept
-from vitrail.evaluate.curves import CurveSample
+from vitrail.evaluate.threshold_curves import CurveSample
 from vitrail.stats.intervals import wilson_interval
 from vitrail.stats.predictive import Rate, likelihood_ratios, predictive_values
 
