@@ -33,8 +33,10 @@ def checked_by_need(typechecker: Callable[..., Any]) -> Callable[[Any], Any]:
 
     def decorate(found: Any) -> Any:
         if isinstance(found, type):
-            if dataclasses.is_dataclass(found) and isinstance(vars(found).get("__init__"), FunctionType):
-                found.__init__ = decorate(found.__init__)  # type: ignore[misc]
+            start = vars(found).get("__init__")
+            is_new = isinstance(start, FunctionType) and start.__globals__ is not globals()  # not one that converts
+            if dataclasses.is_dataclass(found) and is_new:
+                found.__init__ = decorate(start)  # type: ignore[misc]
             return found
         if not isinstance(found, FunctionType):
             return whole(found)

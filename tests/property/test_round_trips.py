@@ -19,7 +19,7 @@ from vitrail.files import safetensors_file
 from vitrail.randomness import permutation, uniform
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # all but lone surrogates, which no UTF-8 file can hold
-COUNTS = st.integers(-(2**63), 2**63 - 1)
+COUNTS = st.integers(1 - 2**63, 2**63 - 1)
 NUMBERS = st.floats(-MAX_FLOAT, MAX_FLOAT)
 
 

@@ -508,7 +508,7 @@ class RegressionPredictions(PredictionTable):
         """Low, high, low, high, ... of each image, or its overlaps; empty lists without either."""
         if self._ranges_or_overlaps is None:
             return [[]] * len(self)
-        ends: list[list[float]] = self._ranges_or_overlaps.reshape(len(self), -1).tolist()
+        ends: list[list[float]] = self._ranges_or_overlaps.reshape(len(self), len(self._range_columns())).tolist()
         return ends
 
     @property

@@ -76,8 +76,7 @@ def explain_images(
     """
     if model.config.is_dense:
         raise UsageError(
-            "The mask is this model's answer, pixel by pixel, and no map explains it further: vitrail predict MODEL "
-            "PICTURES --masks DIR draws it."
+            "The mask is this model's answer, pixel by pixel, and no map explains it further. Predictions have it."
         )
     name = default_method(model.config) if method is None else method
     chosen = options or MethodOptions()

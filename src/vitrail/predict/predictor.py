@@ -378,7 +378,7 @@ class PredictorMember:
             return MemberOutputs(outputs.cpu().numpy(), None)
         return MemberOutputs(outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(features.cpu().numpy()))
 
-    def _compute_class_maps(self, images: Integer[Tensor, "B C H W"]) -> UInt8[np.ndarray, "B H W"]:
+    def _compute_class_maps(self, images: Integer[Tensor, "B C H W"]) -> UInt8[np.ndarray, "B rows columns"]:
         assert isinstance(self.model, ViT)
         maps = [np.zeros((0, *self.spec.size), np.uint8)]
         with torch.inference_mode():

@@ -93,10 +93,10 @@ def write_plots(run_folder: Path) -> list[Path]:
     """
     folder = Path(run_folder)
     run = decide_run(folder)
-    if run.facts.task == "regression":
+    if run.facts.task in ("regression", "segmentation"):
         raise UsageError(
-            "--plots draws ROC and precision-recall curves, net benefit, reliability and confusion, and this run "
-            f"answers numbers, whose plots are in {REPORT_FILE}. Leave it out."
+            "Plots are of ROC and precision-recall curves, net benefit, reliability and confusion, and this run "
+            f"answers numbers or masks, whose pictures are in {REPORT_FILE}."
         )
     groups = provenance.load_groups(folder, len(run.predictions))
     metrics = run.facts.metrics_for_split(run.facts.held_out_split) or compute_metrics(run.predictions)

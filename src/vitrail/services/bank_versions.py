@@ -123,7 +123,7 @@ def teach(
         return replace(_describe_version(run, _read_info(run)), before=before.version, alpha_before=before.alpha,
                        alarm_score_before=before.alarm_score, notes=left_out)  # fmt: skip
     if not len(images) and not len(forget) and alpha is None:
-        raise UsageError("Give good pictures to add, --forget LIST.csv, another --alpha, or --use NAME.")
+        raise UsageError("Give good pictures to add, a list to --forget, another --alpha, or --use NAME.")
     if alpha is not None and not 0 < alpha < 1:
         raise UsageError(f"--alpha must lie between 0 and 1, such as 0.05. Got {alpha:g}.")
     name = decision_versions.check_decision_name(keep or _next_name(info))

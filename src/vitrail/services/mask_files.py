@@ -31,7 +31,7 @@ def require_masks(task: str) -> None:
         UsageError: it does not.
     """
     if task != "segmentation":
-        raise UsageError(f"--masks are of segmentation models, and this one answers {task}. Leave --masks out.")
+        raise UsageError(f"Masks are of segmentation models, and this one answers {task}.")
 
 
 def write_masks(

@@ -87,6 +87,7 @@ DEFAULT_REASONS = {
     "recipe.cutmix": "no gain measured",
     "recipe.custom_augment": "no function was given",
     "recipe.repeated_augmentation": "other pictures teach more than the same ones again",
+    "data.legend": "classes of masks are named beside them, or by number",
     "recipe.tta_flip": "as the pictures are mirrored in training",
     "recipe.tta_shift": "measured for pictures of 28 to 55 pixels alone",
     "recipe.tta_shift_vertical": "only beside shifts to the sides",

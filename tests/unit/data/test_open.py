@@ -25,9 +25,9 @@ def test_what_does_not_exist_is_said_with_the_closest_name(tmp_path, monkeypatch
 
 
 def test_a_file_of_no_known_kind_is_said_with_what_is_known(tmp_path):
-    (tmp_path / "labels.xlsx").write_text("a,b")
-    with pytest.raises(DataError, match=r"labels\.xlsx is a file of no kind that holds a data set\. Expected .*\.csv"):
-        open_source(tmp_path / "labels.xlsx")
+    (tmp_path / "labels.docx").write_text("a,b")
+    with pytest.raises(DataError, match=r"labels\.docx is a file of no kind that holds a data set\. Expected .*\.csv"):
+        open_source(tmp_path / "labels.docx")
 
 
 @pytest.mark.parametrize(

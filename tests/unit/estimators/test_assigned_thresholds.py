@@ -22,6 +22,7 @@ def labels(digits):
     return ViTMultiLabel(steps=2, validation_fraction=0.3).fit(X, np.stack([eights, ~eights], 1))
 
 
+@pytest.mark.wide
 def test_a_threshold_that_is_assigned_decides_and_is_kept(digits):
     X, eights = digits
     classifier = ViTClassifier(steps=4, validation_fraction=0.3).fit(X, eights)
@@ -52,6 +53,7 @@ def test_labels_take_one_threshold_for_all_or_one_for_each(labels):
     labels.run_.decide(use="training")
 
 
+@pytest.mark.wide
 def test_one_threshold_does_not_decide_among_three_classes(digits):
     X, _ = digits
     classifier = ViTClassifier(steps=2).fit(X, np.arange(len(X)) % 3)

@@ -19,6 +19,7 @@ from unit.report.reader_sample import labels, stored, two_classes
 from unit.report.report_sample import facts_of, predictions_of, run_folder
 from vitrail.cli.main import main
 from vitrail.errors import UsageError
+from vitrail.evaluate.conformal import Promise
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.task_metrics import compute_metrics
 from vitrail.explain.matplotlib_style import default_style
@@ -115,7 +116,7 @@ def test_net_benefit_is_not_measured_at_another_prevalence_than_that_of_the_prob
 
 def test_a_run_on_good_pictures_has_the_curves_of_its_score_and_no_probabilities(tmp_path):
     predictions = anomalies(n=120, good=70)
-    metrics = compute_metrics(predictions, alpha=0.1)
+    metrics = compute_metrics(predictions, promise=Promise(0.1, 99))
     known = {**vars(facts_of(predictions_of())), "metrics": (), "task": "anomaly", "anomaly_metrics": (metrics,)}
     known |= {"classes": predictions.classes, "decisions": Decisions(alpha=0.1, calibration=(0.0, 1.0))}
     (tmp_path / "predictions").mkdir()
@@ -170,5 +171,5 @@ def test_plots_name_each_class_or_label(runs):
 def test_plots_of_numbers_are_refused_in_a_sentence(tmp_path):
     targets = np.arange(40.0)[:, None]
     test_task_pages.stored(tmp_path, regression(targets, targets + 1, ("age",)))
-    with pytest.raises(UsageError, match=r"this run answers numbers, whose plots are in report\.html"):
+    with pytest.raises(UsageError, match=r"this run answers numbers or masks, whose pictures are in report\.html"):
         write_plots(tmp_path)
