@@ -153,11 +153,11 @@ def test_the_app_of_ray_serve_answers_as_the_model_does(vitrail, run_folder, flo
     port = partners.free_port()
     words = [sys.executable, EXAMPLES / "serve_with_ray.py", run_folder, "--port", port]
     paths = ":".join(path for path in sys.path if path)
-    environment = {**partners.clean(), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": paths}
+    environment = {**partners.clean(), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": paths}
     with (tmp_path / "said.txt").open("w+b") as said:
         server = subprocess.Popen(list(map(str, words)), env=environment, stdout=said, stderr=said)
         try:
-            until = time.monotonic() + 120
+            until = time.monotonic() + 240
             while b"ready on" not in (tmp_path / "said.txt").read_bytes():
                 assert server.poll() is None and time.monotonic() < until, (tmp_path / "said.txt").read_text()[-3000:]
                 time.sleep(0.2)
