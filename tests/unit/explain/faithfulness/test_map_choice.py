@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -71,6 +73,16 @@ def test_few_pictures_or_little_time_leave_it_unchecked_and_say_so(monkeypatch):
     assert few.describe().endswith("was not checked: it takes 16 validation pictures, and there are 15.")
     hasty = chosen(monkeypatch, brightness, noise, seconds=0.0)
     assert hasty.pictures == 0 and "0 s are too short for it" in hasty.describe()
+
+
+def test_a_method_that_takes_too_long_is_left_out_and_the_other_is_measured(monkeypatch):
+    def slow(model, images, classes):
+        time.sleep(1.0)
+        return brightness(model, images, classes)
+
+    found = chosen(monkeypatch, brightness, slow, seconds=1.5)
+    assert (found.method, found.passed) == ("relevance", ("relevance",)) and found.pictures >= 16
+    assert "integrated" not in {one.name for one in found.gaps}
 
 
 def test_the_check_counts_groups(monkeypatch):
