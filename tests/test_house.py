@@ -158,6 +158,7 @@ PARTICIPLES = {
 # fmt: on
 
 
+@pytest.mark.wide
 def test_an_import_inside_a_function_keeps_a_library_out_of_start_up():
     imports: dict[str, list[Any]] = {name: list(NUMBERS.find_own_imports(name, TREES)) for name in TREES}
     needless = [
@@ -198,6 +199,7 @@ def top_imports(name: str) -> set[str]:
     return found
 
 
+@pytest.mark.wide
 def test_docstrings_and_comments_are_in_plain_technical_english():
     found = []
     for path in MODULES:
@@ -245,6 +247,7 @@ def test_no_function_swallows_unknown_arguments():
     assert [one.partition(" ")[2] for one in found if one.startswith("estimators.py:")] == ["set_params"]
 
 
+@pytest.mark.wide
 def test_nothing_runs_what_a_file_says():
     found = []
     for path, call in nodes(ast.Call):

@@ -223,7 +223,7 @@ def test_wrong_input_is_named_and_changes_nothing(run: Path, tmp_path: Path):
     broken.write_bytes(b"\x89PNG\r\n\x1a\n nothing")
     all_but_one = [f"train/good/{seed}.png" for seed in range(11)]
     cases: list[tuple[type[Exception], str, dict[str, object]]] = [
-        (UsageError, "Give good pictures to add, --forget", {}),
+        (UsageError, "Give good pictures to add, a list to --forget", {}),
         (UsageError, "--alpha must lie between 0 and 1", {"alpha": 1.5}),
         (UsageError, "puts a version to use that is there already", {"use": "training", "alpha": 0.1}),
         (UsageError, "No decision 'other' is kept", {"use": "other"}),
