@@ -231,13 +231,7 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(model), plan.seed)
     yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(probes_time)}):")
-    for line in linear_probe.format_candidates(result.candidates):
-        yield Note(line)
-    weights.set_head(model, result.best, result.columns)
-    model = model.cpu()
-    linear_probe.write_candidates(run.start_table, result.candidates)
-    _save_start(context, model, time.perf_counter() - start_time, count)
-    return model
+    return (yield from _keep_best_head(context, model, result, start_time, count))
 
 
 def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
@@ -312,13 +306,7 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, ViT]:
     result = patch_head.fit_patch_head(sets["train"], sets["val"], weights.list_feature_columns(model))
     judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
     yield Note(f"Linear heads on {len(sets['train'].features):,} patches, by {judged} ({_format_elapsed(fit_time)}):")
-    for line in linear_probe.format_candidates(result.candidates):
-        yield Note(line)
-    weights.set_head(model, result.best, result.columns)
-    model = model.cpu()
-    linear_probe.write_candidates(run.start_table, result.candidates)
-    _save_start(context, model, time.perf_counter() - start_time, count)
-    return model
+    return (yield from _keep_best_head(context, model, result, start_time, count))
 
 
 def _label_patches_of(
@@ -330,6 +318,19 @@ def _label_patches_of(
     groups = rows if source.groups is None else number_groups(source.groups)[rows]
     shaped = features.reshape(len(rows), plan.model.grid.patches, plan.model.pooled_width)
     return patch_head.collect_patches(shaped, fractions, groups, plan.seed)
+
+
+def _keep_best_head(
+    context: TrainContext, model: ViT, result: linear_probe.ProbeResult, start_time: float, count: int
+) -> Generator[Event, None, ViT]:
+    """The model at step 0 with the best of the heads that were fitted, saved beside a table of all of them."""
+    for line in linear_probe.format_candidates(result.candidates):
+        yield Note(line)
+    weights.set_head(model, result.best, result.columns)
+    model = model.cpu()
+    linear_probe.write_candidates(context.run.start_table, result.candidates)
+    _save_start(context, model, time.perf_counter() - start_time, count)
+    return model
 
 
 def _save_start(context: TrainContext, model: ViT, seconds: float, count: int) -> None:
