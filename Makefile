@@ -14,7 +14,7 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 # Two workers of one thread each. Tests whose needs are absent are left out, counted and named. The seconds of every file are
-# written to build/tests/; a file of `make test` that takes more than ten of a processor's fails there.
+# written to build/tests/; a file of `make test` that takes more than ten of a processor's is named, and above fifteen it fails.
 PYTEST := $(BIN)/python -m pytest -n 2
 test: $(TOOLS)
 	$(PYTEST) -m "not wide" --seconds-limit=10 --seconds-to=build/tests/test.json

@@ -66,6 +66,7 @@ def test_this_processor_computes_rightly_with_room_to_spare():
                     assert (f"{path} attention{where}, its {what}", precision) in compared
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
