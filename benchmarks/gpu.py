@@ -18,20 +18,26 @@ import importlib.util
 import json
 import statistics
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from making.gpu_peer import compare_with_timm
+from torch.nn.utils import parameters_to_vector
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.random_crop import RandomResizedCrop
+from vitrail.errors import MachineWarning
 from vitrail.evaluate.inference import InferenceSettings, run_inference
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
+from vitrail.train import cuda_graphs
 from vitrail.train.loop import build_train_state, train_steps
 from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
@@ -90,6 +96,8 @@ def measure_all(device: str, dry: bool) -> Iterator[dict[str, object]]:
         yield {"row": f"twenty steps against float32 on the processor, {number_format}"} | agreement(
             device, number_format
         )
+    if device == "cuda":
+        yield from recorded_steps(device)
     large, small = (TINY, TINY) if dry else (LARGE, SMALL)
     for compiled in (False,) if dry else (False, True):
         for optimizer in ("adamw", "muon"):
@@ -185,6 +193,32 @@ def agreement(device: str, number_format: str) -> dict[str, object]:
         "largest difference": round(furthest, 6),
         "passed": furthest < (1e-3 if number_format == "float32" else 0.1),
     }
+
+
+def recorded_steps(device: str) -> Iterator[dict[str, object]]:
+    """Steps recorded as CUDA graphs beside the same without: equal losses, and weights equal to the bit."""
+    cases: dict[str, dict[str, Any]] = {
+        "muon": {}, "mixup": {"mixup": 0.2}, "fewer patches": {"patch_keep_rate": 0.5, "patch_keep_until": 0.5},
+        "small pictures": {"progressive_size": 0.5, "progressive_until": 0.5}, "float16": {},
+    }  # fmt: skip
+    for name, fields in cases.items():
+        trained_plan = plan(TINY, device, "float16" if name == "float16" else "bfloat16", optimizer="muon")
+        trained_plan = dataclasses.replace(
+            trained_plan, recipe=dataclasses.replace(trained_plan.recipe, steps=20, **fields)
+        )
+        found = []
+        for recorded in (True, False):
+            with (
+                warnings.catch_warnings(),
+                patch.object(cuda_graphs, "can_record", lambda *_, recorded=recorded: recorded),
+            ):
+                warnings.simplefilter("error", MachineWarning)
+                state = build_train_state(create_model(trained_plan.model, 0), trained_plan)
+                held, targets = pictures(trained_plan, TINY[3]), np.arange(TINY[3]) % TINY[1]
+                losses = [each.loss for each in train_steps(state, held, targets, trained_plan)]
+            found.append((losses, parameters_to_vector(state.model.parameters()).detach()))
+        same = found[0][0] == found[1][0] and torch.equal(found[0][1], found[1][1])
+        yield {"row": f"recorded steps give the same bits, {name}", "passed": same}
 
 
 def same_pictures(device: str) -> bool:

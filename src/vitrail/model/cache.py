@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, wraps
 from typing import TypeVar
 
@@ -12,6 +13,27 @@ from torch import Tensor
 CachedValue = TypeVar("CachedValue")
 MAX_CACHED = 64
 """Entries that are kept for each function and for each module."""
+_holders: list[list[object]] = []
+
+
+@contextmanager
+def hold_results() -> Iterator[list[object]]:
+    """A list of the cached results that the block uses; as long as it lives, so do they.
+
+    For recorded kernels, which read the same memory when they are replayed.
+    """
+    held: list[object] = []
+    _holders.append(held)
+    try:
+        yield held
+    finally:
+        _holders.remove(held)
+
+
+def _hold(result: CachedValue) -> CachedValue:
+    for held in _holders:
+        held.append(result)
+    return result
 
 
 def cache_results(make: Callable[..., CachedValue]) -> Callable[..., CachedValue]:
@@ -27,7 +49,7 @@ def cache_results(make: Callable[..., CachedValue]) -> Callable[..., CachedValue
 
     @wraps(make)
     def get_or_make(*settings: Hashable) -> CachedValue:
-        return make(*settings) if torch.compiler.is_compiling() else once(*settings)
+        return make(*settings) if torch.compiler.is_compiling() else _hold(once(*settings))
 
     return get_or_make
 
@@ -52,7 +74,7 @@ class TensorCache:
             with torch.inference_mode(False), torch.no_grad():
                 self._values[key] = make()
         made: CachedValue = self._values[key]  # type: ignore[assignment]
-        return made
+        return _hold(made)
 
     def __deepcopy__(self, memo: object) -> TensorCache:
         return TensorCache()

@@ -435,7 +435,7 @@ def resample_table(
     if old == new:
         return table
     over_rows, over_columns = (
-        _cached_resample_matrix(*sides, rule).to(table.device) for sides in zip(old, new, strict=True)
+        _cached_resample_matrix(*sides, rule, table.device) for sides in zip(old, new, strict=True)
     )
     with disable_autocast(table.device.type):
         grid = over_rows @ table.float().reshape(old[0], -1)  # [new rows, old columns * D]
@@ -537,4 +537,6 @@ def _triangle_kernel(distance: Tensor) -> Tensor:
     return (1 - distance).clamp(min=0)
 
 
-_cached_resample_matrix = cache_results(resample_matrix)
+@cache_results
+def _cached_resample_matrix(old: int, new: int, rule: Resample, device: torch.device) -> Float[Tensor, "new old"]:
+    return resample_matrix(old, new, rule).to(device)

@@ -44,7 +44,7 @@ class RocAuc:
         Source: Newcombe 2006, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic,
         part 2", method 5; groups are ours.
         """
-        return _score_interval(self.value, self.score_variance, _z_value(level))
+        return score_interval(self.value, self.score_variance, level)
 
 
 def roc_auc_with_influence(
@@ -88,7 +88,10 @@ def roc_auc_with_influence(
         weights += np.bincount(names[rows], minlength=len(weights)) / len(rows)
         kinds.append(members)
     positives, negatives = kinds
-    return RocAuc(value, influence, weights, positives, negatives, _score_variance(len(ups), len(downs), weights))
+    design_effect = float(np.square(weights).sum()) / (1 / len(ups) + 1 / len(downs))
+    return RocAuc(
+        value, influence, weights, positives, negatives, score_variance(len(ups), len(downs), design_effect)
+    )
 
 
 def mean_roc_auc(areas: Sequence[RocAuc], exclusive: bool = False) -> RocAuc:
@@ -139,17 +142,17 @@ def _z_value(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def _score_variance(positives: int, negatives: int, weights: Float64[np.ndarray, " g"]) -> tuple[float, float]:
+def score_variance(positives: int, negatives: int, design_effect: float = 1.0) -> tuple[float, float]:
     """`RocAuc.score_variance` of these counts, larger by as much as groups weigh more than images."""
-    pairs, design_effect = positives * negatives, float(np.square(weights).sum()) / (1 / positives + 1 / negatives)
+    pairs = positives * negatives
     return design_effect / pairs, design_effect * ((positives + negatives) / 2 - 1) / pairs
 
 
-def _score_interval(value: float, variance: tuple[float, float], z: float) -> Interval:
+def score_interval(value: float, variance: tuple[float, float], level: float = 0.95) -> Interval:
     """The candidate areas within z deviations of this one, by the deviation of the candidate."""
     from scipy.optimize import brentq
 
-    a, b = variance
+    (a, b), z = variance, _z_value(level)
 
     def beyond(candidate: float) -> float:
         spread = a + b * ((1 - candidate) / (2 - candidate) + candidate / (1 + candidate))

@@ -37,7 +37,7 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
         raise UsageError(f"successes must lie between 0 and n. Got successes={successes}, n={n}.")
     if n == 0:
         return Interval(0.0, 1.0)
-    return _wilson_interval(successes / n, n, level)
+    return wilson_interval_of_share(successes / n, n, level)
 
 
 def proportion_interval(
@@ -52,7 +52,7 @@ def proportion_interval(
     _check_level(level)
     if not len(mask):
         return Interval(0.0, 1.0)
-    return _wilson_interval(float(mask.mean()), len(mask) if groups is None else effective_count(groups), level)
+    return wilson_interval_of_share(float(mask.mean()), len(mask) if groups is None else effective_count(groups), level)
 
 
 def effective_count(groups: Shaped[np.ndarray, " n"]) -> float:
@@ -66,7 +66,8 @@ def effective_count(groups: Shaped[np.ndarray, " n"]) -> float:
     return float(sizes.sum() ** 2 / np.square(sizes).sum())
 
 
-def _wilson_interval(share: float, n: float, level: float) -> Interval:
+def wilson_interval_of_share(share: float, n: float, level: float = 0.95) -> Interval:
+    """As `wilson_interval`, of a share of n images, which need not be whole numbers."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
@@ -93,13 +94,13 @@ def mean_of_rates_interval(
     Source: Zou and Donner 2008, "Construction of confidence limits about effect measures", for MOVER; the rest is own.
     """
     count, value = len(rates), sum(rate for rate, _ in rates) / len(rates)
-    intervals = [(rate, _wilson_interval(rate, n, level)) for rate, n in rates]
+    intervals = [(rate, wilson_interval_of_share(rate, n, level)) for rate, n in rates]
     below = sum((rate - interval.low) ** 2 for rate, interval in intervals) ** 0.5 / count
     above = sum((interval.high - rate) ** 2 for rate, interval in intervals) ** 0.5 / count
-    equal = _wilson_interval(value, count**2 / sum(1 / n for _, n in rates), level)
-    worst = _wilson_interval(value, count * min(n for _, n in rates), level)
+    equal = wilson_interval_of_share(value, count**2 / sum(1 / n for _, n in rates), level)
+    worst = wilson_interval_of_share(value, count * min(n for _, n in rates), level)
     low, high = max(worst.low, min(value - below, equal.low)), min(worst.high, max(value + above, equal.high))
-    shared = Interval(1.0, 0.0) if most is None else _wilson_interval(value, most, level)
+    shared = Interval(1.0, 0.0) if most is None else wilson_interval_of_share(value, most, level)
     return Interval(min(low, shared.low), max(high, shared.high))
 
 

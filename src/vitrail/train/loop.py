@@ -22,8 +22,9 @@ from ..evaluate.inference import DTYPES
 from ..model.vit import ViT, create_model
 from ..randomness import derive, uniform
 from ..runtime import is_out_of_memory
-from . import optim
+from . import cuda_graphs, optim
 from .batch_augment import augment_batch, mix_batch, resize_for_step
+from .cuda_graphs import ForwardLoss
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .distributed import prefetch
 from .distributed.collectives import SINGLE_PROCESS, RankGroup
@@ -131,7 +132,8 @@ def train_steps(
         balance = compute_loss_weights(task, recipe, targets, plan.model.outputs)
         loss = build_loss(task, recipe, None if balance is None else balance.to(device))
     parallel = ParallelModel(train_state.model, group, train_state.sharded)
-    forward_loss = make_forward_loss(parallel, loss, plan)
+    recorded = cuda_graphs.can_record(plan, group) and custom_functions.loss is None
+    forward_loss = make_forward_loss(parallel, loss, plan, recorded)
     cached = prefetch.cache_on_gpu(images, device)
     batches = iter_batches(
         cached,
@@ -226,9 +228,6 @@ def apply_step(
 
 # -- Gradients of one step: forward and backward in micro-batches, summed over ranks
 
-ForwardLoss = Callable[[Tensor, "Tensor | None", Tensor, "Tensor | None"], tuple[Tensor, Tensor]]
-"""From images, the used patches, targets and weights of the images to the loss's total and the outputs [B, K]."""
-
 
 class StepInput(NamedTuple):
     """One rank's part of a batch, after augmentation and mixing."""
@@ -241,17 +240,25 @@ class StepInput(NamedTuple):
     weights: Float[Tensor, " B"] | None = None
 
 
-def make_forward_loss(parallel: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
-    """The function that is differentiated, from images to the loss; compiled as one graph if the plan says so."""
+def make_forward_loss(parallel: ParallelModel, loss: LossFunction, plan: Plan, recorded: bool = False) -> ForwardLoss:
+    """The function that is differentiated, from images to the loss; compiled as one graph if the plan says so.
+
+    Args:
+        recorded: replay the kernels as CUDA graphs; what one call returns, the next overwrites.
+    """
     dtype = DTYPES[plan.compute.precision]
+
+    def loss_of_input(x: Tensor, rows: Tensor | None, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+            outputs = parallel.forward(x, rows)
+        return loss(outputs, targets, weights)[0], outputs
+
+    differentiated = cuda_graphs.GraphedForwardLoss(parallel, loss_of_input) if recorded else loss_of_input
 
     def forward_loss(
         images: Tensor, rows: Tensor | None, targets: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        x = normalize(images, plan.image)
-        with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-            outputs = parallel.forward(x, rows)
-        return loss(outputs, targets, weights)[0], outputs
+        return differentiated(normalize(images, plan.image), rows, targets, weights)
 
     # One graph per size: dynamic kernels depend on the sizes seen before, and a resumed run would differ.
     return torch.compile(forward_loss, dynamic=False) if plan.compute.compile else forward_loss

@@ -190,11 +190,12 @@ class Muon(torch.optim.Optimizer):
         stacks: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float, bool]]] = defaultdict(list)
         sharded_updates: list[tuple[Tensor, Tensor]] = []
         for group in self.param_groups:
-            for matrix in group["params"]:
-                if matrix.grad is None:
-                    continue
-                update = self._update_momentum(matrix, matrix.grad, group["momentum"])
-                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+            matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
+            if not matrices:
+                continue
+            updates = self._update_momenta(matrices, group["momentum"])
+            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+            for matrix, update in zip(matrices, updates, strict=True):
                 target: Tensor = matrix
                 if self.sharded:
                     update = to_full_tensor(update)
@@ -217,19 +218,26 @@ class Muon(torch.optim.Optimizer):
             for matrix in group["params"]:
                 self.state[matrix] = {"momentum": torch.zeros_like(matrix)}
 
-    def _update_momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
-        state = self.state[matrix]
-        if not state:
-            state["momentum"] = torch.zeros_like(matrix)
-        state["momentum"].lerp_(gradient, 1 - momentum)
-        return gradient.lerp(state["momentum"], momentum)  # Nesterov's look ahead
+    def _update_momenta(self, matrices: list[Tensor], momentum: float) -> list[Tensor]:
+        """Add the gradients to the momenta, all in a few kernels; returns Nesterov's look ahead of each."""
+        gradients = [matrix.grad for matrix in matrices]
+        for matrix in matrices:
+            if not self.state[matrix]:
+                self.state[matrix]["momentum"] = torch.zeros_like(matrix)
+        momenta = [self.state[matrix]["momentum"] for matrix in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - momentum)
+        return list(torch._foreach_lerp(gradients, momenta, momentum))
 
     def _apply_updates(self, stack: list[tuple[Tensor, Tensor, float, bool]]) -> None:
-        updates = self.orthogonalise(torch.stack([part_update for _, part_update, _, _ in stack]).to(self.compute))
-        for (part, _, lr, tall), update in zip(stack, updates, strict=True):
-            update = update.T if tall else update
-            size = max(1.0, part.shape[0] / part.shape[1]) ** 0.5
-            part.add_(update.to(part.dtype), alpha=-lr * size)
+        directions = self.orthogonalise(torch.stack([part_update for _, part_update, _, _ in stack]).to(self.compute))
+        directions = directions.to(stack[0][0].dtype)
+        steps: dict[float, tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
+        for (part, _, lr, tall), direction in zip(stack, directions, strict=True):
+            parts, changes = steps[lr * max(1.0, part.shape[0] / part.shape[1]) ** 0.5]
+            parts.append(part)
+            changes.append(direction.T if tall else direction)
+        for size, (parts, changes) in steps.items():
+            torch._foreach_add_(parts, changes, alpha=-size)
 
 
 def orthogonalise(matrices: Float[Tensor, "n r c"], rounds: int = 5) -> Float[Tensor, "n r c"]:
