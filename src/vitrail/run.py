@@ -42,6 +42,7 @@ from .services import (
     exporting,
     notebook,
     publishing,
+    study_planning,
     train_progress,
 )
 from .services.bank_versions import TeachResult
@@ -50,6 +51,7 @@ from .services.evaluation_report import choose_evaluation_folder, write_evaluati
 from .services.explanation import Explanation
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
+from .services.study_planning import StudyPlan
 from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import NO_CUSTOM_FUNCTIONS, CustomAugment, CustomFunctions, CustomLoss
@@ -299,6 +301,23 @@ class Run:
         )  # fmt: skip
         file, exported = (None if path is None else Path(path) for path in (estimate, into))
         return deciding.decide(self.path, request, keep, by, use, file, exported, self._trained_on)
+
+    @isolate
+    def plan_test(self, question: str, positive: str = "", against: str | Path | Run | None = None) -> StudyPlan:
+        """How many images settle a question, from the stored predictions, as `vitrail evaluate --plan-test`.
+
+        Args:
+            question: accuracy, sensitivity, specificity or auroc with the half width of its 95 % interval, such as
+                "sensitivity=0.95±0.03", or "difference=0.02" in accuracy, seen with a power of 80 %.
+            positive: the class or label that the figure is of.
+            against: another run with predictions of the same images, for a difference.
+
+        Raises:
+            UsageError: not a question, a class that is not there, or an option of another figure.
+            DataError: the stored predictions do not say what is needed.
+        """
+        other = against.path if isinstance(against, Run) else against
+        return study_planning.plan_test(self.path, question, positive, None if other is None else Path(other))
 
     @isolate
     def teach(

@@ -12,8 +12,8 @@ import shlex
 from functools import partial
 
 ARGUMENTS = (
-    "abstain|alpha|at|band|by|calibrate|channels-policy|channels|class|data-root|device|epochs|estimate|exclude|folds|forget|"
-    "group|heads|image-size|into|keep|layer|layout|match|minutes|model|network|outputs|out|pool|positive|precision|"
+    "abstain|against|alpha|at|band|by|calibrate|channels-policy|channels|class|data-root|device|epochs|estimate|exclude|"
+    "folds|forget|group|heads|image-size|into|keep|layer|layout|match|minutes|model|network|outputs|out|pool|positive|precision|"
     "prevalence|rule|runtime|seed|split|steps|task|test|to|trials|use|val|weights"
 )
 """Flags that are an argument of a public function, with a value."""

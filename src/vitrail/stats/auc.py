@@ -89,9 +89,7 @@ def roc_auc_with_influence(
         kinds.append(members)
     positives, negatives = kinds
     design_effect = float(np.square(weights).sum()) / (1 / len(ups) + 1 / len(downs))
-    return RocAuc(
-        value, influence, weights, positives, negatives, score_variance(len(ups), len(downs), design_effect)
-    )
+    return RocAuc(value, influence, weights, positives, negatives, score_variance(len(ups), len(downs), design_effect))
 
 
 def mean_roc_auc(areas: Sequence[RocAuc], exclusive: bool = False) -> RocAuc:

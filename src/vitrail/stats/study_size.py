@@ -38,7 +38,7 @@ def count_for_roc_auc(area: float, reach: float, prevalence: float, design_effec
 
 
 def roc_auc_reach(area: float, images: int, prevalence: float, design_effect: float = 1.0) -> float:
-    """Half of the width of the interval that `RocAuc.interval` gives for so many images; infinite without both kinds."""
+    """Half the width of the interval that `RocAuc.interval` gives for so many images; infinite without both kinds."""
     positives = round(images * prevalence)
     negatives = images - positives
     if not (positives and negatives):

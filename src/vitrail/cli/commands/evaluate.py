@@ -37,6 +37,7 @@ class Evaluate(Command):
       vitrail evaluate RUN --suspects suspects.csv
       vitrail evaluate RUN --corruptions films
       vitrail evaluate RUN OTHER --unlike
+      vitrail evaluate RUN --plan-test "sensitivity=0.95±0.03" --positive defective
     """
 
     POSITIONAL = ("model", "source")
@@ -64,6 +65,12 @@ class Evaluate(Command):
     """Also keep what --by, --shortcuts and --corruptions find in the run folder, where vitrail report shows it."""
     unlike: bool = False
     """Does the model tell the pictures of SOURCE, whatever they show, from those that its run has held out?"""
+    plan_test: str = ""
+    """How many pictures settle a question: accuracy=0.9±0.02, sensitivity=, specificity= or auroc= with a 95 % interval
+    of that width, or difference=0.02 in accuracy, seen with a power of 80 %; from the stored answers, of two runs with
+    --against."""
+    positive: str = ""
+    """With --plan-test: the class or label that the figure is of."""
     out: Path | None = None
     """Folder for predictions, results.csv and report.html of this evaluation; with a SOURCE RUN/evaluations/NAME by
     default."""
@@ -90,6 +97,8 @@ class Evaluate(Command):
         from ...train import cross_validation
 
         self._check_flags()
+        if self.plan_test:
+            return self._plan_test()
         if self.suspects:
             check_writable(Path(self.suspects).expanduser())
         if self.unlike:
@@ -197,7 +206,33 @@ class Evaluate(Command):
         for path in save_extra_findings(Path(self.model), findings):
             print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
+    def _plan_test(self) -> int:
+        from ...services.study_planning import plan_test
+
+        plan = plan_test(Path(self.model), self.plan_test, self.positive, Path(self.against) if self.against else None)
+        if self.json:
+            print_json({"model": self.model, **plan.to_json()})
+        else:
+            print(escape_unprintable(plan.table()))
+        return 0
+
     def _check_flags(self) -> None:
+        others = (
+            self.source,
+            self.suspects,
+            self.by,
+            self.shortcuts,
+            self.corruptions,
+            self.unlike,
+            self.out,
+            self.split,
+        )
+        if self.plan_test and any(others):
+            raise UsageError(
+                "--plan-test asks the answers that RUN has stored. Leave out SOURCE and what else is asked of RUN."
+            )
+        if self.positive and not self.plan_test:
+            raise UsageError("--positive is for --plan-test. A threshold is changed by: vitrail decide RUN --positive")
         if self.keep and not (self.by or self.shortcuts or self.corruptions):
             raise UsageError("--keep is for what --by, --shortcuts or --corruptions finds. Ask for one of them too.")
         if self.keep and self.source:
