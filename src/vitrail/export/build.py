@@ -7,7 +7,7 @@ import importlib.util
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -210,19 +210,21 @@ def export_file(
 
 
 def write_and_reopen(
-    member: PredictorMember, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32"
-) -> ExportedFile:
+    member: PredictorMember, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32",
+    kept: Collection[str] = (),
+) -> ExportedFile:  # fmt: skip
     """Write a file and open it again, without verification.
 
     Args:
         precision: of the stored matrices and their products.
+        kept: names of linear layers that compute in float32 all the same.
 
     Raises:
         UsageError: the required packages are not installed.
     """
     if file_format == "onnx":
         check_onnx_installed()
-    module = ExportModule(member, resize, precision=precision)
+    module = ExportModule(member, resize, precision=precision, kept=kept)
     program = capture_graph(module)
     write = write_onnx if file_format == "onnx" else write_pt2
     write(program, make_metadata(module, member), path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from ..evaluate.inference import DTYPES, average_outputs
 from ..model.attention import Attention
 from ..model.class_maps import to_class_maps
 from ..model.config import AttentionChoice
+from ..model.layers import disable_autocast
 from ..model.vit import ViT
 from ..predict import exported
 from ..predict.exported import ABSTENTION_REASONS
@@ -38,6 +41,7 @@ class ExportModule(nn.Module):
         attention: path of attention; "open" becomes plain matrix products in a graph.
         precision: of stored matrices and their products, as `torch.autocast`; decisions are always computed in float32
             and float64.
+        kept: names of linear layers that compute in float32 all the same.
     """
 
     def __init__(
@@ -46,15 +50,15 @@ class ExportModule(nn.Module):
         resize: bool = False,
         attention: AttentionChoice = "open",
         precision: str = "float32",
+        kept: Collection[str] = (),
     ):
         super().__init__()
-        assert isinstance(member.model, ViT)
         self.spec = member.spec
         self.task = member.task
         self.views = member.settings.views
         self.resizing = GraphResize(member.spec) if resize else None
         self.precision = precision
-        self.model = _freeze_model(member.model, attention, DTYPES[precision])
+        self.model = freeze_model(member.model, attention, DTYPES[precision], kept)
         self.distances = None
         if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
             stats = member.feature_stats
@@ -232,15 +236,31 @@ class MahalanobisDistance(nn.Module):
         return squares.clamp(min=0).amin(-1)
 
 
-def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
-    """A copy for inference, without gradient checkpointing, with one attention path and one precision of matrices."""
+class _Float32Linear(nn.Linear):
+    """A linear layer that computes in float32 where the others do not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with disable_autocast("cpu"):
+            return F.linear(x.float(), self.weight, self.bias)
+
+
+def freeze_model(model: nn.Module, attention: AttentionChoice, dtype: torch.dtype, kept: Collection[str] = ()) -> ViT:
+    """A copy for inference, without gradient checkpointing, with one attention path and one precision of matrices.
+
+    Args:
+        kept: names of linear layers that stay in float32.
+    """
+    assert isinstance(model, ViT)
     frozen = copy.deepcopy(model).eval().requires_grad_(False).cpu()
     frozen.encoder.grad_checkpointing = False
-    for part in frozen.modules():
+    for name, part in frozen.named_modules():
         if isinstance(part, Attention):
             part.choice = attention
         if isinstance(part, nn.Linear):
-            part.to(dtype)
+            if name in kept:
+                part.__class__ = _Float32Linear
+            else:
+                part.to(dtype)
     return frozen
 
 

@@ -7,10 +7,11 @@ and values in float32, which takes a quarter of the time of ViT-Ti in int8. Only
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,15 +19,18 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import UInt
+from torch import nn
 
 from ..data.preprocess import to_batch_tensor
-from ..errors import UsageError
+from ..errors import DamagedFileError, UsageError
 from ..evaluate.precision import measure_rates
 from ..files.atomic import commit_draft, make_draft
 from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember
-from .build import ExportFormat, check_export_path, reopen_file, write_and_reopen
+from . import verify
+from .build import ExportedFile, ExportFormat, check_export_path, reopen_file, write_and_reopen
+from .sensitive_layers import describe_peak, iter_kept_layers, list_overflowing, match_layers, measure_layers
 from .verify import PrecisionAgreement, check_agreement, compare_with_float32, preprocess_decoded
 
 CONTRIB_DOMAIN = "com.microsoft"
@@ -202,6 +206,9 @@ def export_reduced_precision(
 ) -> PrecisionAgreement:
     """Write a model as one file of reduced precision, and measure its agreement with float32 and its speed.
 
+    In float16 the layers whose numbers come near its largest stay in float32. In int8 all matrices are quantised; if
+    too many decisions differ, the layers that it harms most stay in float32, as few as are enough.
+
     Args:
         decoded: decoded images on which the file is compared with the model; at least one.
         calibration: for int8, decoded images for the ranges of activations; at least one.
@@ -218,16 +225,29 @@ def export_reduced_precision(
     check_precision_support(file_format, precision)
     exact = replace(member, settings=replace(member.settings, precision="float32"))
     images = preprocess_decoded(decoded, exact.spec)
+    seen = preprocess_decoded(calibration or decoded, exact.spec)
     with make_draft(out) as draft, tempfile.TemporaryDirectory() as folder:
         float32_path = Path(folder) / f"float32.{file_format}"
         float32_file = write_and_reopen(exact, file_format, float32_path, resize)
-        if precision == "int8":
+
+        def write_reduced(kept: tuple[str, ...]) -> ExportedFile:
+            if precision != "int8":
+                return write_and_reopen(exact, file_format, draft, resize, TORCH_PRECISIONS[precision], kept)
             metadata = replace(float32_file.metadata, number_format=precision)
-            quantize_onnx(float32_path, preprocess_decoded(calibration, exact.spec), metadata, draft)
-            file = reopen_file(draft, file_format)
-        else:
-            file = write_and_reopen(exact, file_format, draft, resize, TORCH_PRECISIONS[precision])
-        same, difference = compare_with_float32(file.run, file.metadata, exact, images)
+            quantize_onnx(float32_path, seen, metadata, draft, exact.model, kept)
+            return reopen_file(draft, file_format)
+
+        layers = measure_layers(exact, seen) if precision != "bf16" else []
+        first = list_overflowing(layers) if precision == "float16" else ()
+        more = iter_kept_layers(layers) if precision == "int8" else iter(())
+        for kept in itertools.chain([first], more):
+            file = write_reduced(kept)
+            try:
+                same, difference = compare_with_float32(file.run, file.metadata, exact, images)
+            except DamagedFileError as error:
+                raise DamagedFileError(f"{error} {describe_peak(layers)}" if layers else str(error)) from error
+            if same >= verify.MIN_AGREEMENT or force:
+                break
         timed: dict[str, Callable[[np.ndarray], object]] = {
             "float32 in PyTorch": lambda batch: exact.compute_outputs(to_batch_tensor(batch)),
             "float32 file": float32_file.run,
@@ -235,7 +255,7 @@ def export_reduced_precision(
         }
         agreement = PrecisionAgreement(
             precision=precision, task=member.task, num_images=len(images), same_fraction=same, difference=difference,
-            rates=measure_rates(timed, images),
+            rates=measure_rates(timed, images), kept=kept,
         )  # fmt: skip
         if not force:
             check_agreement(agreement)
@@ -264,7 +284,10 @@ CALIBRATION_BATCH_SIZE = 8
 """Batch size of the calibration."""
 
 
-def quantize_onnx(source: Path, images: UInt[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> None:
+def quantize_onnx(
+    source: Path, images: UInt[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path, model: nn.Module,
+    kept: Collection[str] = (),
+) -> None:  # fmt: skip
     """Write the int8 version of a float32 file that Vitrail has written.
 
     Weights have one scale per output, activations one per tensor, from their smallest and largest value on calibration
@@ -274,20 +297,31 @@ def quantize_onnx(source: Path, images: UInt[np.ndarray, "n H W C"], metadata: E
     Args:
         images: preprocessed calibration images, at least one.
         metadata: of the new file.
+        model: what was exported, whose weights say which matrix is of which layer.
+        kept: names of its linear layers that stay in float32.
     """
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
-    model = onnx.load(source)
-    stored = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
+    exact = onnx.load(source)
+    stored = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in exact.graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+    }
+    layers = match_layers(stored, model)
     # Products of tokens with stored matrices; the head reads pooled tokens, by Gemm.
-    matmuls = [node.name for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in stored]
-    add_pre_process_metadata(model)  # constants are folded and shapes known already
+    matmuls = [
+        node.name
+        for node in exact.graph.node
+        if node.op_type == "MatMul" and node.input[1] in stored and layers.get(node.input[1]) not in kept
+    ]
+    add_pre_process_metadata(exact)  # constants are folded and shapes known already
     starts = range(0, len(images), CALIBRATION_BATCH_SIZE)
     batches = ({exported.INPUT_NAME: images[start : start + CALIBRATION_BATCH_SIZE]} for start in starts)
     quantize_static(
-        model, out, SimpleNamespace(get_next=lambda: next(batches, None)), quant_format=QuantFormat.QDQ,
+        exact, out, SimpleNamespace(get_next=lambda: next(batches, None)), quant_format=QuantFormat.QDQ,
         op_types_to_quantize=list(QUANTIZED_OPS), nodes_to_quantize=matmuls, per_channel=True,
         activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod.MinMax,
         extra_options={"OpTypesToExcludeOutputQuantization": list(QUANTIZED_OPS), "MatMulConstBOnly": True},

@@ -224,6 +224,8 @@ class PrecisionAgreement:
     """Largest difference of two scores."""
     rates: Mapping[str, float]
     """Images per second of the file and of float32, by name."""
+    kept: tuple[str, ...] = ()
+    """Linear layers that compute in float32 all the same, because fewer bits harm them."""
 
     def __str__(self) -> str:
         rates = ", ".join(f"{name} {rate:,.3g}" for name, rate in self.rates.items())
@@ -231,6 +233,7 @@ class PrecisionAgreement:
             f"{self.precision} agrees with float32 in {self.same_fraction:.2%} of the {TASK_UNITS[self.task]} of "
             f"{self.num_images:,} pictures; scores differ by at most {self.difference:.2g}; pictures per second: "
             f"{rates}"
+            + (f"; kept in float32, because {self.precision} harms them: {', '.join(self.kept)}" if self.kept else "")
         )
 
 
