@@ -25,17 +25,17 @@ def test_a_folder_gives_its_pictures_in_natural_order_without_hidden_files(folde
 
 
 def test_pictures_of_other_kinds_in_a_folder_are_counted_and_never_left_out_in_silence(folder, capsys):
-    for name in ("a/1.heic", "a/b/2.HEIC", "a/3.ppm", "a/.4.heic", "c/5.avif"):
+    for name in ("a/1.jxl", "a/b/2.JXL", "a/3.ppm", "a/.4.jxl", "c/5.dng"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"")
     assert len(expand_image_paths(["a"])) == 3
     said = capsys.readouterr().err
     assert said.startswith(
-        "Left out of a: 4 files of other kinds: 2 x .heic (such as 1.heic), 1 x .ppm (3.ppm), 1 x .t"
+        "Left out of a: 4 files of other kinds: 2 x .jxl (such as 1.jxl), 1 x .ppm (3.ppm), 1 x .t"
     )
     assert "1 x .ppm" in said
     assert "pictures that Vitrail does not read; convert it to JPEG or PNG" in said
-    with pytest.raises(DataError, match=r"^The folder c must hold pictures .*\. It holds 1 x \.avif: pictures that"):
+    with pytest.raises(DataError, match=r"^The folder c must hold pictures .*\. It holds 1 x \.dng: pictures that"):
         expand_image_paths(["c"])
 
 

@@ -34,6 +34,7 @@ from .decoded_image import (
     truncated_error,
 )
 from .dicom import parse_dicom
+from .heif import parse_avif, parse_heic
 from .jpeg import parse_jpeg
 from .raster import parse_bmp, parse_gif, parse_png, parse_webp
 from .tiff import parse_tiff
@@ -209,7 +210,8 @@ def parse_image(data: bytes, spec: ImageSpec) -> DecodedImage:
 # fmt: off
 PARSERS: dict[str, Callable[[bytes, ImageSpec], DecodedImage]] = {
     "JPEG": parse_jpeg, "PNG": parse_png, "WebP": parse_webp, "BMP": parse_bmp, "GIF": parse_gif, "TIFF": parse_tiff,
-    "DICOM": parse_dicom, "NPY": lambda data, spec: parse_npy(data, spec.max_pixels),
+    "DICOM": parse_dicom, "AVIF": parse_avif, "HEIC": parse_heic,
+    "NPY": lambda data, spec: parse_npy(data, spec.max_pixels),
 }
 # fmt: on
 

@@ -6,6 +6,7 @@ The remarks are fixed phrases: the dataset check counts them.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 import os
@@ -37,7 +38,7 @@ class DecodedImage(NamedTuple):
     values: np.ndarray
     alpha: np.ndarray | None = None
     kind: str = "array"
-    """JPEG, PNG, WebP, BMP, GIF, TIFF, DICOM or NPY; "array" for values that were never a file."""
+    """JPEG, PNG, WebP, BMP, GIF, TIFF, DICOM, AVIF, HEIC or NPY; "array" for values that were never a file."""
     remarks: tuple[str, ...] = ()
     """What the dataset check counts: phrases of this file, and "uses 12 of 16 bits"."""
 
@@ -168,11 +169,30 @@ def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:
 
 # -- File signatures: the first bytes decide the format, never the name. Only formats listed here reach a parser.
 
-ACCEPTED_FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF or DICOM files"
+HEIC_READERS, AVIF_READERS = ("pi_heif", "pillow_heif"), ("PIL._avif",)
+"""Modules that read a format, the first that is there; of AVIF a part that some builds of Pillow lack."""
+
+
+def find_reader(modules: Sequence[str]) -> str | None:
+    """The first of these modules that is installed, without importing it."""
+    return next((name for name in modules if importlib.util.find_spec(name)), None)
+
+
+ACCEPTED_FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF or DICOM files"
 MAX_FIRST_ELEMENT = 0x20
 """Of the elements that a film may begin with, the highest number."""
 SIGNATURE_BYTES = 132
 """Bytes from the start of a file that identify every format."""
+AVIF_BRANDS = frozenset((b"avif", b"avis"))
+HEIC_BRANDS = frozenset((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"))
+
+
+def media_brands(start: bytes) -> list[bytes]:
+    """The brands of a file of the ISO family, pictures and videos alike, its own first; empty for other files."""
+    if start[4:8] != b"ftyp":
+        return []
+    end = max(16, min(int.from_bytes(start[:4], "big"), SIGNATURE_BYTES))
+    return [start[8:12], *(start[place : place + 4] for place in range(16, end, 4))]
 
 
 def sniff_format(start: bytes) -> str | None:
@@ -194,9 +214,7 @@ def describe_unknown_file(data: bytes) -> str:
     """What a file of no accepted format seems to be, in words."""
     if not data:
         return "the file is empty"
-    if data[4:8] == b"ftyp":  # one container for pictures and videos: its brands say what is in it
-        end = max(16, min(int.from_bytes(data[:4], "big"), 256))
-        brands = [data[8:12], *(data[place : place + 4] for place in range(16, end, 4))]
+    if brands := media_brands(data):  # one container for pictures and videos: its brands say what is in it
         known = next((MEDIA_BRANDS[brand] for brand in brands if brand in MEDIA_BRANDS), None)
         if known is None and HEIF_BRANDS.intersection(brands):
             known = f"HEIF; {CONVERT_HINT}"
@@ -225,7 +243,12 @@ def describe_unread_pictures(extensions: Mapping[str, int]) -> str:
         (WORKBOOK_EXTENSIONS, f"workbooks; if the labels stand there, {CSV_HINT}"),
     ):
         if kinds := ", ".join(f"{count:,} x {ending}" for ending, count in extensions.items() if ending in endings):
-            sentences.append(f"{kinds}: {what}.")
+            heic = (
+                f" ({HEIC_HINT.removesuffix(', or')} .heic)"
+                if endings is UNREAD_EXTENSIONS and ".heic" in kinds
+                else ""
+            )
+            sentences.append(f"{kinds}: {what}{heic}.")
     return " ".join(sentences)
 
 
@@ -245,33 +268,39 @@ SIGNATURES: dict[str, Callable[[bytes], bool]] = {
     "TIFF": lambda data: data.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
     "NPY":  lambda data: data.startswith(b"\x93NUMPY"),
 }
+if find_reader(AVIF_READERS):
+    SIGNATURES["AVIF"] = lambda data: not AVIF_BRANDS.isdisjoint(media_brands(data))
+if find_reader(HEIC_READERS):
+    SIGNATURES["HEIC"] = lambda data: not HEIC_BRANDS.isdisjoint(media_brands(data))
 FORMAT_EXTENSIONS = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG", ".png": "PNG", ".webp": "WebP",
     ".bmp": "BMP", ".dib": "BMP", ".gif": "GIF", ".tif": "TIFF", ".tiff": "TIFF", ".npy": "NPY",
     ".dcm": "DICOM", ".dicom": "DICOM",
+    **({".avif": "AVIF"} if "AVIF" in SIGNATURES else {}),
+    **(dict.fromkeys((".heic", ".heif", ".hif"), "HEIC") if "HEIC" in SIGNATURES else {}),
 }
 # fmt: on
 IMAGE_EXTENSIONS = frozenset(FORMAT_EXTENSIONS)
 CONVERT_HINT = "convert it to JPEG or PNG, which ImageMagick does: magick mogrify -format png FILE"
 FRAMES_HINT = "take pictures out of it, which ffmpeg does: ffmpeg -i FILE picture-%04d.png"
-HEIC, AVIF = (f"{name}; {CONVERT_HINT}" for name in ("HEIC", "AVIF"))
+HEIC_HINT = "pip install pi-heif reads it, or"
 MEDIA_BRANDS = {
-    **dict.fromkeys((b"avif", b"avis"), AVIF),
-    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"), HEIC),
+    **dict.fromkeys(AVIF_BRANDS, f"AVIF; {CONVERT_HINT}"),
+    **dict.fromkeys(HEIC_BRANDS, f"HEIC; {HEIC_HINT} {CONVERT_HINT}"),
     b"qt  ": f"a QuickTime video; {FRAMES_HINT}",
     b"crx ": f"the raw file of a camera; {CONVERT_HINT}",
 }
 HEIF_BRANDS = frozenset((b"mif1", b"msf1", b"miaf"))
 """Brands of the container of HEIC and AVIF, which also bring a brand of their own."""
+MISNAMED_EXTENSIONS = frozenset((".heic", ".heif", ".hif", ".avif")) - IMAGE_EXTENSIONS
+"""Endings without a reader here that phones and mail programs also give to JPEG files."""
 # fmt: off
 UNREAD_EXTENSIONS = frozenset((
-    ".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jls", ".ppm", ".pgm", ".pbm", ".pnm", ".tga",
+    *MISNAMED_EXTENSIONS, ".jxl", ".jp2", ".j2k", ".jpf", ".jls", ".ppm", ".pgm", ".pbm", ".pnm", ".tga",
     ".pcx", ".ico", ".exr", ".hdr", ".psd", ".svg", ".fits", ".dng", ".nef", ".cr2", ".cr3", ".arw", ".orf", ".raf",
     ".rw2",
 ))
 """Endings of pictures that are not read."""
-MISNAMED_EXTENSIONS = frozenset((".heic", ".heif", ".hif", ".avif"))
-"""Of these, the endings that phones and mail programs also give to JPEG files."""
 VIDEO_EXTENSIONS = frozenset((
     ".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp", ".mts", ".m2ts",
 ))

@@ -203,6 +203,7 @@ def _no_labels_message(samples: TarSamples, name: str) -> str:
 # fmt: off
 IMAGE_SUFFIXES = (
     "jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "jpe", "jfif", "dib", "npy", "dcm", "dicom",
+    "avif", "heic", "heif", "hif",
 )
 # fmt: on
 """Extensions of images; of several images in one sample, the first of this list is used."""

@@ -95,11 +95,11 @@ def test_D3_what_a_system_keeps_beside_the_pictures_is_no_class(draw, folder):
 def test_D6_other_files_are_left_out_and_counted(draw):
     root = draw("cat/1.png", "dog/1.png", "loose.png")
     (root / "labels.csv").write_text("a")
-    (root / "cat/a.heic").write_text("a")
-    (root / "cat/b.heic").write_text("a")
+    (root / "cat/a.jxl").write_text("a")
+    (root / "cat/b.jxl").write_text("a")
     (root / "cat/README").write_text("a")
-    kinds = "2 x .heic (such as cat/a.heic), 1 x .csv (labels.csv), 1 x no ending (cat/README)"
-    unread = f"2 x .heic: pictures that Vitrail does not read; {CONVERT_HINT}."
+    kinds = "2 x .jxl (such as cat/a.jxl), 1 x .csv (labels.csv), 1 x no ending (cat/README)"
+    unread = f"2 x .jxl: pictures that Vitrail does not read; {CONVERT_HINT}."
     assert len(opened(root)) == 2
     assert opened(root).notes == (
         f"Left out 1 picture beside the class folders of '{root}'.",
@@ -110,11 +110,11 @@ def test_D6_other_files_are_left_out_and_counted(draw):
 
 def test_folders_of_pictures_that_are_not_read_name_them_and_what_to_do(draw):
     root = draw("loose.png")
-    for name in ("cat/1.ppm", "cat/2.ppm", "dog/1.HEIC"):
+    for name in ("cat/1.ppm", "cat/2.ppm", "dog/1.JXL"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("a")
     (root / "loose.png").unlink()
-    with pytest.raises(DataError, match=r"\. It holds 2 x \.ppm, 1 x \.heic: pictures that .* not read; convert it to"):
+    with pytest.raises(DataError, match=r"\. It holds 2 x \.ppm, 1 x \.jxl: pictures that .* not read; convert it to"):
         opened(root)
 
 
@@ -263,15 +263,14 @@ def test_a_level_without_folders_says_which_one_was_asked_for(draw):
         opened(root, group="folder")
 
 
-def test_files_called_heic_that_hold_a_jpeg_are_read_and_others_named(draw):
+def test_files_called_heic_that_hold_a_jpeg_are_read_as_what_they_hold(draw):
     root = draw("cat/1.jpg", "dog/1.png")
     (root / "cat/1.jpg").rename(root / "cat/IMG_1.HEIC")
-    (root / "dog/IMG_2.heic").write_bytes(b"\0\0\0\x18ftypheic")
     (root / "dog/MVI_3.MOV").write_bytes(b"\0\0\0\x14ftypqt  \0\0\0\0qt  ")
     source = opened(root)
     assert list(source.ids) == ["cat/IMG_1.HEIC", "dog/1.png"]
     assert source.notes[0].startswith(
-        "Left out 2 files of other kinds: 1 x .heic (dog/IMG_2.heic), 1 x .mov (dog/MVI_3.MOV). Pictures are"
+        "Left out 1 files of other kinds: 1 x .mov (dog/MVI_3.MOV). Pictures are"
     )
     assert "1 x .mov: videos; take pictures out of it, which ffmpeg does" in source.notes[0]
 

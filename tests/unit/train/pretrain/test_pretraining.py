@@ -291,7 +291,7 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
     more = folder_of(255 - drawn().images[:3], tmp_path / "more")
     (more / "00.png").rename(more / "IM0001")
     (more / "README").write_text("no picture")
-    (more / "phone.HEIC").write_bytes(b"")
+    (more / "phone.JXL").write_bytes(b"")
     if hasattr(os, "mkfifo"):
         os.mkfifo(more / "pipe")  # nobody waits for it
     (more / "linked").symlink_to(folder_of(255 - drawn().images[3:5], tmp_path / "elsewhere"))
@@ -300,7 +300,7 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
     unread, linked = found.notes
     lead = f"Links to folders are not followed: 1, such as {more / 'linked'}. Name what they lead to by itself."
     assert linked == lead
-    assert unread.startswith(f"Left out of {more}: 3 files of other kinds: ") and "1 x .heic: pictures that" in unread
+    assert unread.startswith(f"Left out of {more}: 3 files of other kinds: ") and "1 x .jxl: pictures that" in unread
     shards = tmp_path / "shards"
     shards.mkdir()
     with tarfile.open(shards / "a.tar", "w") as shard:
