@@ -58,6 +58,7 @@ WHY = {
     "onnxruntime": "answers from ONNX files (extra `export`)",
     "playwright": "drives Debian's Chromium in the tests of pages",
     "tensorboard": "curves of several runs side by side (extra `track`); reads them back in tests",
+    "pi-heif": "reads HEIC, the photographs of iPhones, where somebody installs it (libheif, LGPL); no extra names it",
     "optuna": "prunes a search in an example of ours; 19 MiB of SQLAlchemy and others come along",
     "sphinx": "builds the book (extra `docs`)",
     "furo": "its theme, dark and light, without anything from elsewhere (extra `docs`)",

@@ -65,6 +65,7 @@ EXTRAS = {
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         "tifffile",
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
+        "pi-heif",
         *("fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client", "httpx2", "onnx", "onnxscript"),
         *("onnxruntime", "playwright", "tensorboard"),
         "optuna",
