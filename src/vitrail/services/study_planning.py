@@ -77,11 +77,11 @@ class StudyPlan:
     images: int
     counted: int
     """Images that the interval is of: positives, negatives, or all of them."""
-    groups: int | None
+    groups: int | None = None
     """Number of groups, such as patients; None without groups."""
     stored_images: int
     stored_counted: int
-    stored_reach: float | None
+    stored_reach: float | None = None
     """What the stored images reach for the same figure; None for a difference."""
     notes: tuple[str, ...] = ()
 

@@ -220,7 +220,7 @@ class Muon(torch.optim.Optimizer):
 
     def _update_momenta(self, matrices: list[Tensor], momentum: float) -> list[Tensor]:
         """Add the gradients to the momenta, all in a few kernels; returns Nesterov's look ahead of each."""
-        gradients = [matrix.grad for matrix in matrices]
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         for matrix in matrices:
             if not self.state[matrix]:
                 self.state[matrix]["momentum"] = torch.zeros_like(matrix)

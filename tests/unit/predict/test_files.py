@@ -30,9 +30,7 @@ def test_pictures_of_other_kinds_in_a_folder_are_counted_and_never_left_out_in_s
         (folder / name).write_bytes(b"")
     assert len(expand_image_paths(["a"])) == 3
     said = capsys.readouterr().err
-    assert said.startswith(
-        "Left out of a: 4 files of other kinds: 2 x .jxl (such as 1.jxl), 1 x .ppm (3.ppm), 1 x .t"
-    )
+    assert said.startswith("Left out of a: 4 files of other kinds: 2 x .jxl (such as 1.jxl), 1 x .ppm (3.ppm), 1 x .t")
     assert "1 x .ppm" in said
     assert "pictures that Vitrail does not read; convert it to JPEG or PNG" in said
     with pytest.raises(DataError, match=r"^The folder c must hold pictures .*\. It holds 1 x \.dng: pictures that"):
@@ -81,7 +79,7 @@ def test_standard_input_gives_lines_or_what_find_print0_writes(text, folder, mon
     ("argument", "message"),
     [
         ("nowhere.png", r"no picture, folder, pattern or @list at nowhere\.png\. Check the path"),
-        ("empty", r"The folder empty must hold pictures \(\.bmp.*\.png.*It holds none"),
+        ("empty", r"The folder empty must hold pictures \(\.avif, \.bmp.*\.png.*It holds none"),
         ("*.bmp", r"The pattern \*\.bmp must match at least one file. It matches none"),
         ("@gone.txt", r"needed at gone\.txt\. No such file or directory"),
         ("@blank.txt", r"list on blank\.txt must name at least one picture"),

@@ -244,7 +244,7 @@ def describe_unread_pictures(extensions: Mapping[str, int]) -> str:
     ):
         if kinds := ", ".join(f"{count:,} x {ending}" for ending, count in extensions.items() if ending in endings):
             heic = (
-                f" ({HEIC_HINT.removesuffix(', or')} .heic)"
+                f" ({HEIC_HINT.removesuffix(' it, or')} .heic)"
                 if endings is UNREAD_EXTENSIONS and ".heic" in kinds
                 else ""
             )

@@ -12,13 +12,13 @@ from PIL import Image
 
 from corpus.frames import FILES
 from corpus.writing import encoded, photo
-from vitrail.data.decoding.decode import decode_image
+from vitrail.data.decoding.decode import parse_image
 from vitrail.errors import DataError, TooLargeError
 from vitrail.spec import ImageSpec
 
 
 def decoded(data: bytes, **fields):
-    return decode_image(data, ImageSpec(**fields))
+    return parse_image(data, ImageSpec(**fields))
 
 
 def test_ten_bits_of_a_heic_are_kept_scaled_to_sixteen():
@@ -77,7 +77,7 @@ ABSENT = """
 import sys
 sys.modules["pi_heif"] = sys.modules["pillow_heif"] = None
 from vitrail.data.decoding.decoded_image import IMAGE_EXTENSIONS, describe_unread_pictures
-from vitrail.data.decoding.decode import decode_image
+from vitrail.data.decoding.decode import decode_image, parse_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 try:

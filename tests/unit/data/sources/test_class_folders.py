@@ -269,9 +269,7 @@ def test_files_called_heic_that_hold_a_jpeg_are_read_as_what_they_hold(draw):
     (root / "dog/MVI_3.MOV").write_bytes(b"\0\0\0\x14ftypqt  \0\0\0\0qt  ")
     source = opened(root)
     assert list(source.ids) == ["cat/IMG_1.HEIC", "dog/1.png"]
-    assert source.notes[0].startswith(
-        "Left out 1 files of other kinds: 1 x .mov (dog/MVI_3.MOV). Pictures are"
-    )
+    assert source.notes[0].startswith("Left out 1 file of other kinds: 1 x .mov (dog/MVI_3.MOV). Pictures are")
     assert "1 x .mov: videos; take pictures out of it, which ffmpeg does" in source.notes[0]
 
 
