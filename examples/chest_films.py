@@ -61,7 +61,7 @@ def draw_film(generator: np.random.Generator, anatomy: np.ndarray, nodule: bool,
     if effusion:
         side = centres[generator.integers(2)][1]
         level = 86 + generator.uniform(-5, 5)
-        film += 1100 / (1 + np.exp(-(y - level) / 3)) * (abs(x - side) < width)
+        film += 1000 / (1 + np.exp((level - y) / 4)) * np.exp(-(((x - side) / (1.1 * width)) ** 4))
     return np.clip(film + generator.normal(0, 110, film.shape), 0, 4095).astype(np.uint16)
 
 
