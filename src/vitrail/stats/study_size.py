@@ -68,7 +68,7 @@ def count_for_difference(difference: float, discordance: float, power: float = 0
 def mean_design_effect(values: Float[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"]) -> float:
     """How many times larger the variance of a mean is because images of a group are alike; 1 or more.
 
-    1 where the values do not differ, of which nothing can be told.
+    1 where the values do not differ, from which nothing follows.
 
     Source: Kish 1965, "Survey sampling", section 5.4; the variance between clusters as of their sums.
     """
