@@ -118,6 +118,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "vit-pytorch 1.15.7 (pip install --no-deps --target FOLDER; name FOLDER in VITRAIL_OLD_VIT_PYTORCH)",
         lambda: bool(os.environ.get("VITRAIL_OLD_VIT_PYTORCH")),
     ),
+    "needs_tritonclient": (
+        "Triton's messages (pip install --no-deps tritonclient==2.73.0)",
+        lambda: importlib.util.find_spec("tritonclient") is not None,
+    ),
     "needs_onnxruntime_web": (
         "onnxruntime-web 1.30.0 (npm pack onnxruntime-web@1.30.0; name the file in VITRAIL_ONNXRUNTIME_WEB)",
         lambda: bool(os.environ.get("VITRAIL_ONNXRUNTIME_WEB")),

@@ -29,6 +29,7 @@ from vitrail.serve.service import Service
 from vitrail.train.distributed.collectives import group_from_env
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SERVICE_CODE = (EXAMPLES.parent / "src" / "vitrail" / "serve" / "service.py").read_text()
 RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
@@ -56,7 +57,7 @@ def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
 
 
 def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it_time_to_finish():
-    service, deployment = yaml.safe_load_all((EXAMPLES / "serving.yaml").read_text())
+    service, deployment, scaler = yaml.safe_load_all((EXAMPLES / "serving.yaml").read_text())
     template = deployment["spec"]["template"]
     assert (
         service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
@@ -78,6 +79,28 @@ def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it
     assert float(container["resources"]["limits"]["cpu"]) > asked.threads > 0
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
+    scraped = template["metadata"]["annotations"]
+    assert (scraped["prometheus.io/port"], scraped["prometheus.io/path"]) == (str(port["containerPort"]), "/metrics")
+    assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    (metric,) = scaler["spec"]["metrics"]
+    assert (
+        metric["pods"]["metric"]["name"] in SERVICE_CODE
+        and scaler["spec"]["minReplicas"] == deployment["spec"]["replicas"]
+    )
+
+
+def test_the_service_of_docker_compose_is_the_image_s_with_a_token_and_a_probe():
+    (service,) = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())["services"].values()
+    assert (EXAMPLES / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    verb, *words = service["command"]
+    asked = parse_command(COMMANDS[verb], words)
+    assert service["ports"] == [f"127.0.0.1:{asked.port}:{asked.port}"] and asked.host == "0.0.0.0"
+    assert list(service["environment"]) == [TOKEN_VARIABLE]
+    (probed,) = re.findall(rf"http://127\.0\.0\.1:{asked.port}(/[\w/]+)", service["healthcheck"]["test"][-1])
+    assert probed in asyncio.run(health_routes())
+    compile(service["healthcheck"]["test"][-1], "healthcheck", "exec")
+    assert int(service["stop_grace_period"].removesuffix("s")) >= ServerLimits.drain_timeout + CLOSE_TIMEOUT
+    assert float(service["deploy"]["resources"]["limits"]["cpus"]) > asked.threads > 0
 
 
 def test_the_forge_runs_what_is_here_on_every_push_and_all_of_it_every_week():

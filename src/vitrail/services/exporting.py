@@ -19,7 +19,7 @@ from ..data.decoding.decode import decode_image, read_file_bytes, read_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.precision import find_changed_labels, get_scores
-from ..export import build
+from ..export import build, triton
 from ..export.browser_page import BrowserPage, describe_for_page, explain_no_page, is_single_file
 from ..export.browser_proof import BrowserProof, ProofFile, find_missing_tools, prove_page
 from ..export.browser_runtime import load_runtime
@@ -44,9 +44,10 @@ from .evaluation import LabelledImages, load_held_out
 from .open_model import ModelInfo, find_model, parse_choice
 from .prediction import open_predictor
 
-EXPORT_TARGETS: tuple[ExportFormat | Literal["web"] | conversion.ConversionTarget, ...] = (
+EXPORT_TARGETS: tuple[ExportFormat | Literal["web", "triton"] | conversion.ConversionTarget, ...] = (
     *build.EXPORT_FORMATS,
     "web",
+    "triton",
     *conversion.CONVERSION_TARGETS,
 )
 NUM_AGREEMENT_IMAGES = 500
@@ -143,18 +144,20 @@ def _export_as(
     is_run = (Path(model_name) / "plan.toml").is_file()
     if known != "web" and (options.runtime is not None or options.fetch or options.prove):
         raise UsageError(f"--runtime, --fetch and --prove are for web, whose pages run in a browser. Got --to {to}.")
-    if known == "onnx" or known == "pt2" or known == "web":
+    if known == "onnx" or known == "pt2" or known == "web" or known == "triton":
         ending = "" if options.precision == "float32" else f"-{options.precision}"
-        ending += ".html" if known == "web" else f".{known}"
+        ending += {"web": ".html", "triton": "-triton"}.get(known, f".{known}")
         beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
         default = beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}")
         if is_run:
             default = Path(model_name) / "exports" / f"model{ending}"
         if known == "web":
             return _export_page(model_name, out or default, options, trained_on)
+        if known == "triton":
+            return _export_repository(model_name, out or default, options, trained_on)
         return _export_file(model_name, known, out or default, options, trained_on)
     if options != DEFAULT_EXPORT_OPTIONS:
-        raise UsageError(f"--resize and --precision are for onnx and pt2, whose files hold a graph. Got --to {to}.")
+        raise UsageError(f"--resize and --precision are for onnx, pt2 and triton, which hold a graph. Got --to {to}.")
     default = conversion.default_conversion_path(model_name, known)
     if is_run:
         default = Path(model_name) / "exports" / conversion.add_extension(to, known)
@@ -272,6 +275,20 @@ def _export_page(model_name: str, out: Path, options: ExportOptions, trained_on:
         notes.append(f"browsers open a folder from a server only, such as: python -m http.server --directory {out}")
     difference = verified.difference if proof is None else max(verified.difference, proof.exact.difference)
     return replace(verified, path=out, to="web", difference=difference, proof=proof, notes=tuple(notes))
+
+
+def _export_repository(model_name: str, out: Path, options: ExportOptions, trained_on: object | None) -> ExportResult:
+    """Write a model repository of Triton around an ONNX file."""
+    atomic.check_new_path(out)
+    member = open_predictor(model_name, "cpu").single_member()
+    name = triton.choose_model_name(Path(model_name).resolve().name)
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as folder, atomic.make_draft(out) as draft:
+        onnx = Path(folder) / "model.onnx"
+        verified = _export_file(model_name, "onnx", onnx, options, trained_on)
+        triton.write_repository(onnx, draft, name, member.classes)
+        atomic.commit_draft(draft, out)
+    served = f"serve it, and answer requests for the model {name}: tritonserver --model-repository {out}"
+    return replace(verified, path=out, to="triton", notes=(*verified.notes, served))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ class Export(Command):
       vitrail export RUN --to onnx --resize --out flowers.onnx
       vitrail export RUN --to onnx --precision int8
       vitrail export RUN --to web --runtime onnxruntime-web-1.30.0.tgz
+      vitrail export RUN --to triton --out repository/
       vitrail export RUN --formats
       vitrail export RUN --to transformers
       vitrail export RUN --to hub:me/flowers --dry-run
@@ -39,7 +40,8 @@ class Export(Command):
     formats: bool = False
     """Write nothing: list the formats, and for each that MODEL cannot be written in why, and which plan's runs can."""
     to: str = "onnx"
-    """onnx, pt2 (torch.export), web, timm, transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
+    """onnx, pt2 (torch.export), web, triton (a model repository), timm, transformers, torchvision, google-npz, bundle,
+    or hub:OWNER/NAME."""
     out: Path | None = None
     """The file or folder to make; by default in the run's exports/, or beside another model."""
     layout: str | None = None
