@@ -287,7 +287,7 @@ def _export_repository(model_name: str, out: Path, options: ExportOptions, train
         verified = _export_file(model_name, "onnx", onnx, options, trained_on)
         triton.write_repository(onnx, draft, name, member.classes)
         atomic.commit_draft(draft, out)
-    served = f"serve it, and answer requests for the model {name}: tritonserver --model-repository {out}"
+    served = f"Triton serves it from this folder, by requests for the model {name}"
     return replace(verified, path=out, to="triton", notes=(*verified.notes, served))
 
 

@@ -44,7 +44,7 @@ def test_the_repository_has_the_proved_file_its_labels_and_a_configuration_that_
         "1/model.onnx", "config.pbtxt", "labels.txt",
     ]  # fmt: skip
     assert (model / "labels.txt").read_text().split() == ["cat", "dog", "fish"]
-    assert exported.notes[-1].endswith(f"my-flowers: tritonserver --model-repository {exported.path}")
+    assert exported.notes[-1] == "Triton serves it from this folder, by requests for the model my-flowers"
     config = parse_config(model / "config.pbtxt")
     assert (config.name, config.platform) == ("my-flowers", "onnxruntime_onnx") and config.max_batch_size > 1
     (images,) = config.input
