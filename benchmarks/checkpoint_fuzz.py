@@ -45,8 +45,9 @@ from making.records import RESULTS
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from vitrail.checkpoints.foreign_folder import read_foreign_folder
 from vitrail.checkpoints.load import LoadOptions, _load_content, load_checkpoint
-from vitrail.checkpoints.weight_files import WeightsContent, read_folder_of_file, read_foreign_folder
+from vitrail.checkpoints.weight_files import WeightsContent, read_folder_of_file
 from vitrail.errors import DamagedFileError, UsageError, VitrailError
 
 TOLERANCE = 1e-5

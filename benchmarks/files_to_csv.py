@@ -30,7 +30,7 @@ from making.records import RESULTS, Results, Row, commit
 from making.speed_files import CLASSES, SIZES, write_bundle, write_pictures
 
 from vitrail.bench.measure import describe_machine
-from vitrail.checkpoints.bundle import load_bundle
+from vitrail.checkpoints.bundle_weights import load_bundle
 from vitrail.checkpoints.save import save_model
 
 MODEL = "vit_tiny_patch16_224"

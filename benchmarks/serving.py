@@ -87,7 +87,7 @@ def make_bundle(name: str, folder: Path) -> tuple[Path, bytes]:
     """A bundle and an encoded picture for it: digits as they are, or a photograph at the model's size."""
     from sklearn.datasets import load_digits, load_sample_image
 
-    from vitrail.checkpoints import bundle
+    from vitrail.checkpoints import bundle_weights
     from vitrail.model.registry import config_from_name
     from vitrail.model.vit import create_model
     from vitrail.spec import ImageSpec
@@ -99,7 +99,9 @@ def make_bundle(name: str, folder: Path) -> tuple[Path, bytes]:
     height, width = config.image_size
     spec = ImageSpec(height=height, width=width, channels=config.channels)
     classes = tuple(str(number) for number in range(config.outputs))
-    bundle.save_bundle(folder / "model", create_model(config, seed=0).eval(), spec, "classification", classes, {})
+    bundle_weights.save_bundle(
+        folder / "model", create_model(config, seed=0).eval(), spec, "classification", classes, {}
+    )
     data = io.BytesIO()
     if name == "digits":
         digit = np.rint(load_digits().images[0] * (255 / 16)).astype(np.uint8)
@@ -118,9 +120,9 @@ def run_script(words: list[str]) -> Row:
 
 def by_pytorch(model: Path, seconds: float) -> float:
     """Pictures a second of the model by itself, in batches of 64 that are normalised already; PyTorch as it comes."""
-    from vitrail.checkpoints import bundle
+    from vitrail.checkpoints import bundle_weights
 
-    found = bundle.load_bundle(model)
+    found = bundle_weights.load_bundle(model)
     images = torch.rand(64, found.spec.channels, *found.spec.size)
     module = found.model.eval()
     with torch.inference_mode():

@@ -40,7 +40,7 @@ from making.records import Job, Results, Row, number, spread, train_run
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
 from vitrail import load
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.loader import ImageStore
 from vitrail.data.open import open_source
 from vitrail.data.preprocess import normalize
@@ -145,7 +145,9 @@ def encoder_of(run: Path) -> Path:
         model = create_model(plan.model, plan.seed)
         model.load_state_dict(safetensors_file.load_tensors(run / "start.safetensors"))
         classes = open_source("fashion-mnist", DataSettings(source="fashion-mnist")).classes
-        bundle.save_bundle(folder, model, plan.image, "classification", classes, {"model_name": plan.model_name})
+        bundle_weights.save_bundle(
+            folder, model, plan.image, "classification", classes, {"model_name": plan.model_name}
+        )
     return folder
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from vitrail.checkpoints.foreign_folder import ForeignFolder
 from vitrail.checkpoints.layouts import LayoutHints
 from vitrail.checkpoints.load import LoadedModel, LoadOptions, _load_content
-from vitrail.checkpoints.weight_files import ForeignFolder, WeightsContent
+from vitrail.checkpoints.weight_files import WeightsContent
 
 
 def load_from_tensors(

@@ -23,7 +23,7 @@ from exportable import DECIDED, NAMES, spec_of
 from kinds import TINY
 from nursery import Child, Ended, Nursery
 from vitrail import config
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.evaluate import calibration, decisions
 from vitrail.evaluate.calibration import TargetScaling
 from vitrail.evaluate.ood import fit_feature_stats
@@ -80,7 +80,7 @@ def saved(folder: Path, found: PredictorMember | None = None) -> Path:
     if found.scaling is not None:
         info[calibration.SCALING_KEY] = found.scaling.to_json()
     tensors = None if found.feature_stats is None else found.feature_stats.to_tensors()
-    bundle.save_bundle(folder, found.model, found.spec, found.task, found.classes, info, tensors)
+    bundle_weights.save_bundle(folder, found.model, found.spec, found.task, found.classes, info, tensors)
     return folder
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from exportable import spec_of
 from kinds import TINY
 from vitrail import config
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.evaluate.decisions import DECISIONS_KEY, Decisions, fit_decisions, predictions_from_outputs
 from vitrail.evaluate.thresholds import DecisionSettings
 from vitrail.model.vit import create_model
@@ -62,7 +62,7 @@ def store_run(
     notes = {"data": {"source": "drawn", "fingerprint": "f" * 64}, DECISIONS_KEY: config.write(decided), **info}
     folder.mkdir(parents=True)
     (folder / "plan.toml").write_text(config.to_toml(Plan(decisions=settings), {}))
-    bundle.save_bundle(folder / "model", create_model(shape, seed=0).eval(), spec_of(shape), task, names, notes)
+    bundle_weights.save_bundle(folder / "model", create_model(shape, seed=0).eval(), spec_of(shape), task, names, notes)
     (folder / "predictions").mkdir()
     for split, each in drawn.items():
         table_of(task, names, each, decided, split).write_csv(folder / "predictions" / f"{split}.csv")

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.services.open_model import default_image_spec
@@ -42,7 +42,7 @@ def write_bundle(folder: Path, name: str) -> Path:
     if not folder.exists():
         config = dataclasses.replace(config_from_name(name), outputs=len(CLASSES))
         model = create_model(config, 0).eval()
-        bundle.save_bundle(folder, model, default_image_spec(config), "classification", CLASSES, {})
+        bundle_weights.save_bundle(folder, model, default_image_spec(config), "classification", CLASSES, {})
     return folder
 
 

@@ -59,7 +59,7 @@ from .train.dataset import MEMORY
 from .train.events import spell_notes
 from .train.plan import Plan
 from .train.resume import Extension
-from .train.run_folder import RunFolder
+from .train.run_folder import RunFolder, first_run_folder, is_folds_folder
 
 ImagesArgument = str | Path | Iterable[object]
 """A folder, or several images."""
@@ -105,7 +105,7 @@ class Run:
         """
         if is_bundle(self.path):
             raise UsageError(f"{self.path} is a model alone: it has no plan and no images of its own. Name a source.")
-        return RunFolder.open_existing(cross_validation.first_run_folder(self.path)).read_plan()
+        return RunFolder.open_existing(first_run_folder(self.path)).read_plan()
 
     @property
     def report(self) -> Path:
@@ -186,7 +186,7 @@ class Run:
     @cached_property
     def _follower(self) -> DecisionFollower | None:
         """None for a cross-validation, whose ensemble has no decisions of its own."""
-        folder = None if cross_validation.is_folds_folder(self.path) else find_bundle(self.path)
+        folder = None if is_folds_folder(self.path) else find_bundle(self.path)
         return None if folder is None else DecisionFollower(folder)
 
     @overload
@@ -436,7 +436,7 @@ class Run:
     def _evaluate_predictions(
         self, source: object | None, split: str | None, skip_bad: bool, settings: Mapping[str, object] | None
     ) -> tuple[evaluation.LabelledImages, evaluation.EvaluationResult]:
-        if source is None and settings is None and cross_validation.is_folds_folder(self.path):
+        if source is None and settings is None and is_folds_folder(self.path):
             labelled, measured = evaluation.evaluate_out_of_fold(self.path, split, self._trained_on)
             return evaluation.warn_of_notes(labelled), measured
         labelled = self._select_images_and_warn(source, split, settings)
@@ -546,7 +546,7 @@ class Run:
         """
         source_object = self._choose_source(source, val, test)
         functions = CustomFunctions(loss, augment) or self._custom_functions
-        resume = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
+        resume = cross_validation.resume_folds if is_folds_folder(self.path) else training.resume_run
         events = resume(self.path, source_object, custom_functions=functions)
         train_progress.follow_training(spell_notes(events), train_progress.choose_stream(quiet))
         return self._open(self.path, source_object, functions)
@@ -574,10 +574,10 @@ class Run:
         Raises:
             as `resume`.
         """
-        if cross_validation.is_folds_folder(self.path):
+        if is_folds_folder(self.path):
             raise UsageError(
                 f"{self.path} holds several folds, which go on as they were begun. Extend one of them, such as "
-                f"{cross_validation.first_run_folder(self.path)}."
+                f"{first_run_folder(self.path)}."
             )
         extension = Extension(minutes=minutes, epochs=epochs, steps=steps)
         source_object = self._choose_source(source, val, test)

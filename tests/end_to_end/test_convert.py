@@ -20,7 +20,7 @@ SAID = {"torchvision": ("--heads", 2), "google-npz": ("--match", "timm")}
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a small plain ViT that every target can hold."""
-    from vitrail.checkpoints import bundle
+    from vitrail.checkpoints import bundle_weights
     from vitrail.model.registry import config_from_name
     from vitrail.model.vit import create_model
     from vitrail.spec import ImageSpec
@@ -30,7 +30,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.nn.init.normal_(model.head.linear.weight, generator=torch.Generator().manual_seed(4))
     classes = tuple(f"kind {k}" for k in range(model.config.outputs))
     spec = ImageSpec(height=16, width=16, mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.3))
-    bundle.save_bundle(folder, model, spec, "classification", classes, {})
+    bundle_weights.save_bundle(folder, model, spec, "classification", classes, {})
     return folder
 
 
@@ -98,10 +98,10 @@ def test_the_default_place_is_named_after_the_model(tmp_path, monkeypatch):
     ],
 )
 def test_what_only_our_predictions_do_is_told(noted, moved, vitrail, plain, tmp_path):
-    from vitrail.checkpoints import bundle
+    from vitrail.checkpoints import bundle, bundle_weights
 
-    kept = bundle.load_bundle(plain)
-    bundle.save_bundle(tmp_path / "kept", kept.model, kept.spec, "classification", kept.classes, noted)
+    kept = bundle_weights.load_bundle(plain)
+    bundle_weights.save_bundle(tmp_path / "kept", kept.model, kept.spec, "classification", kept.classes, noted)
     answer = vitrail("convert", tmp_path / "kept", "--to", "timm", "--out", tmp_path / "timm")
     views = f"every picture and its mirror image and itself {moved}"
     assert f"averages over {views} here, and timm does not" in answer.out

@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import vitrail as package
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.predict.predictor import Predictor
@@ -102,7 +102,9 @@ def test_what_cannot_be_told_is_refused(ten, textures, vitrail, tmp_path):
     answer = vitrail("evaluate", tmp_path / "alone", textures, "--unlike")
     assert answer.code == 2 and "Only a run folder knows which pictures it has held out" in answer.err
     model = package.create("vit_mu_patch8_16", outputs=2)
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {})
+    bundle_weights.save_bundle(
+        tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {}
+    )
     bare = Predictor.open(tmp_path / "kept")
     some = diagnostics.load_ood_source(textures)
     with pytest.raises(UsageError, match=r"familiar\.safetensors"):

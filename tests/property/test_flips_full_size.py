@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.errors import DamagedFileError
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
@@ -23,7 +23,7 @@ def whole(tmp_path_factory) -> Path:
     shape = config_from_name("vit_base_patch16_224")
     folder = tmp_path_factory.mktemp("full-size") / "bundle"
     spec = ImageSpec(height=224, width=224, channels=3)
-    bundle.save_bundle(
+    bundle_weights.save_bundle(
         folder, create_model(shape, 0), spec, "classification", tuple(map(str, range(shape.outputs))), {}
     )
     return folder
@@ -42,7 +42,7 @@ def test_B1_a_flipped_bit_in_any_file_of_a_full_size_bundle_is_noticed(whole, pa
         flip(path, place, bit)
         try:
             with pytest.raises(DamagedFileError, match=REASONS):
-                bundle.load_bundle(whole)
+                bundle_weights.load_bundle(whole)
         finally:
             flip(path, place, bit)
 

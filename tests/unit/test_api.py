@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.source import Source
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.services.prediction import parse_images
@@ -66,7 +66,9 @@ def test_a_size_that_the_patch_does_not_divide_is_refused():
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     model = vitrail.create("vit_mu_patch8_16", outputs=2)
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {})
+    bundle_weights.save_bundle(
+        tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {}
+    )
     return tmp_path / "kept"
 
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from ..errors import DamagedFileError, UsageError
-from .bundle import OWN_LAYOUTS
+from .bundle_weights import OWN_LAYOUTS
 from .families import (
     clip,
     deit,

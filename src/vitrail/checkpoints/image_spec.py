@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import read
 from ..errors import DamagedFileError, UsageError
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
-from .layouts import LayoutHints
+from .foreign_folder import ForeignFolder, is_written_by_vitrail
 from .numerics import NumericsCard
-from .weight_files import ForeignFolder, is_written_by_vitrail
+
+if TYPE_CHECKING:
+    from .layouts import LayoutHints
 
 PILLOW_RESAMPLE = {"bicubic": 3, "bilinear": 2}
 """Pillow's numbers of the interpolations."""

@@ -20,7 +20,7 @@ from ..model.config import BASED_ROTARY, Pool, ViTConfig
 from ..model.registry import config_from_name
 from ..model.vit import ViT
 from ..spec import ImageSpec
-from . import bundle, image_spec, weight_files
+from . import bundle, bundle_weights, foreign_folder, image_spec, weight_files
 from .adapt import (
     ChannelPolicy,
     ModelDraft,
@@ -132,9 +132,9 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
         options = replace(options, settings=read_some(ViTConfig, options.settings, "settings"))
     if options.pool is not None:
         read_some(ViTConfig, {"pool": options.pool}, "load")
-    if path.is_dir() and weight_files.is_foreign_folder(path) and options.layout != "bundle":
+    if path.is_dir() and foreign_folder.is_foreign_folder(path) and options.layout != "bundle":
         content = weight_files.open_folder_weights(path, options.match, options.network)
-        return _load_content(content, str(path), options, weight_files.read_foreign_folder(path))
+        return _load_content(content, str(path), options, foreign_folder.read_foreign_folder(path))
     if path.is_dir():
         return _load_bundle(path, options)
     folder = weight_files.read_folder_of_file(path)
@@ -147,11 +147,13 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
 
 
 def _load_content(
-    content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
+    content: WeightsContent, where: str, options: LoadOptions, folder: foreign_folder.ForeignFolder
 ) -> LoadedModel:
     """Load a file, or say what it is instead if it is none of a plain ViT."""
     names = tuple(content.tensors)
-    if isinstance(own := folder.config.get("settings"), Mapping) and weight_files.is_written_by_vitrail(folder.config):
+    if isinstance(own := folder.config.get("settings"), Mapping) and foreign_folder.is_written_by_vitrail(
+        folder.config
+    ):
         options = replace(options, settings={**read_some(ViTConfig, own, f"{where}: settings"), **options.settings})
     try:
         return _load_plain(content, where, options, folder)
@@ -162,7 +164,7 @@ def _load_content(
 
 
 def _load_plain(
-    content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
+    content: WeightsContent, where: str, options: LoadOptions, folder: foreign_folder.ForeignFolder
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
     with _naming_file(where):
@@ -171,7 +173,7 @@ def _load_plain(
             raise DamagedFileError(folder.fault)
         content.tensors = take_known_network(content.tensors, options.layout, folder.config, content.notes)
         family = find_layout(content.tensors, options.layout, folder.config)
-    if bundle.is_own_layout(family):
+    if bundle_weights.is_own_layout(family):
         return _load_own_weights(content, where, options)
     with _naming_file(where):
         refuse_unknown_arguments(folder.config)
@@ -218,7 +220,7 @@ def _load_plain(
     spec = image_spec.resize_spec(reorder_spec_channels(spec, options.policy), draft.config)
     task, classes = image_spec.read_task_and_classes(draft.config, folder.config)
     licence, repository, about = "", "", ""  # as written by Vitrail, else those of the family's published weights
-    if own := weight_files.is_written_by_vitrail(folder.config):
+    if own := foreign_folder.is_written_by_vitrail(folder.config):
         licence, repository = (str(folder.config.get(name, "")) for name in ("licence", "repository"))
     elif card is not None:
         licence, repository, about = card.licence, card.repository, card.about
@@ -364,13 +366,15 @@ def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
         raise UsageError(
             f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(unused)} out."
         )
-    return _adapt_bundle(bundle.load_bundle(path, options.allow_nonfinite), str(path / bundle.CONFIG_FILE), options)
+    return _adapt_bundle(
+        bundle_weights.load_bundle(path, options.allow_nonfinite), str(path / bundle.CONFIG_FILE), options
+    )
 
 
 def _load_own_weights(content: WeightsContent, where: str, options: LoadOptions) -> LoadedModel:
     """A weights file of a bundle without the bundle, or a `state_dict` that a program has saved."""
     path, notes = Path(where), ("read without the calibration, thresholds and units that its bundle may hold",)
-    stored = bundle.read_description(path) if path.is_file() else None
+    stored = bundle_weights.read_description(path) if path.is_file() else None
     with _naming_file(where):
         if options.match is not None:
             raise UsageError(f"It holds a model of Vitrail's own numerics. Leave match={options.match!r} out.")
@@ -381,7 +385,7 @@ def _load_own_weights(content: WeightsContent, where: str, options: LoadOptions)
             spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
             stored = bundle.BundleInfo(architecture=config, spec=spec, task="classification", classes=(), info={})
     check_model_size(stored.architecture, where)
-    opened = bundle.build_bundle(stored, content.tensors, where, options.allow_nonfinite)
+    opened = bundle_weights.build_bundle(stored, content.tensors, where, options.allow_nonfinite)
     loaded = _adapt_bundle(opened, where, options)
     return replace(loaded, notes=(*content.notes, *notes, *loaded.notes))
 
@@ -407,7 +411,7 @@ def describe_own_weights(tensors: Mapping[str, Tensor], options: LoadOptions) ->
     return read(ViTConfig, {**named, **given, **options.settings}, "config")
 
 
-def _adapt_bundle(opened: bundle.Bundle, source: str, options: LoadOptions) -> LoadedModel:
+def _adapt_bundle(opened: bundle_weights.Bundle, source: str, options: LoadOptions) -> LoadedModel:
     """The model of a bundle with the caller's options.
 
     Args:

@@ -11,10 +11,10 @@ from ..config import write
 from ..errors import UsageError
 from ..model.vit import ViT
 from ..spec import ImageSpec
-from . import bundle
+from . import bundle_weights
 from .families import flax, torchvision
+from .foreign_folder import make_origin_fields
 from .image_spec import PROBLEM_TYPES, check_model_fits
-from .weight_files import make_origin_fields
 from .writers import to_timm, to_transformers
 
 SAVE_TARGETS = ("bundle", "timm", "transformers", "torchvision", "google-npz")
@@ -47,7 +47,7 @@ def save_model(
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
     if layout == "bundle":
-        bundle.save_bundle(path, model, spec, task, classes, info or {}, feature_stats)
+        bundle_weights.save_bundle(path, model, spec, task, classes, info or {}, feature_stats)
     elif layout == "timm":
         to_timm.write_timm_folder(path, model, spec, classes, info or {})
     elif layout == "transformers":

@@ -17,7 +17,6 @@ from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
 from . import conformal
 from .calibration import MIN_IMAGES, TargetScaling, fit_temperature
-from .inference import sigmoid, softmax
 from .ood import OOD_ALPHA, fit_ood_threshold
 from .predictions import (
     ClassificationPredictions,
@@ -27,6 +26,7 @@ from .predictions import (
     anomaly_fields,
 )
 from .prevalence import shift_probabilities
+from .probabilities import sigmoid, softmax
 from .tables import ABSTENTION_UNKNOWN
 from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
 

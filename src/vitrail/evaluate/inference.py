@@ -203,21 +203,6 @@ def average_outputs(views: Float[Tensor, "views B K"], task: Task) -> Float[Tens
     return views.mean(0)
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Softmax of each row, computed in float64, returned as float32 [n, K]."""
-    if not logits.size:
-        return logits.astype(np.float32)
-    powers = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
-    return (powers / powers.sum(1, keepdims=True)).astype(np.float32)
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Sigmoid of each logit, computed in float64, returned as float32 [n, K]."""
-    from scipy.special import expit
-
-    return np.asarray(expit(logits.astype(np.float64))).astype(np.float32)
-
-
 @contextmanager
 def inference_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; restores the training mode of every module afterwards."""

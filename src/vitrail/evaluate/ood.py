@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float32, Float64, Int64, Shaped
-from torch import Tensor
 
 from .. import config
 from ..errors import DamagedFileError
@@ -17,6 +15,9 @@ from ..stats.auc import roc_auc_with_influence
 from ..stats.intervals import proportion_interval
 from .conformal import conformal_quantile, min_calibration_size
 from .metrics import describe_images
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NUM_NEIGHBORS = 50
 MAX_BANK_SIZE = 2000
@@ -41,6 +42,8 @@ class FeatureStats:
 
     def to_tensors(self) -> dict[str, Tensor]:
         """As a bundle stores them."""
+        import torch
+
         return {
             "means": torch.from_numpy(self.means),
             "whitening": torch.from_numpy(self.whitening),

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..data.source import Task
 from ..stats.auc import roc_auc_with_influence
-from .inference import sigmoid, softmax
 from .predictions import LABEL_THRESHOLD
+from .probabilities import sigmoid, softmax
 from .regression_metrics import r_squared
 
 

@@ -6,9 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import bundle, decision_versions
 from ..checkpoints.bundle import BundleInfo
@@ -16,8 +14,11 @@ from ..checkpoints.decision_versions import BANK_KEY, TRAINED
 from ..data.source import parse_task
 from ..errors import DamagedFileError
 from ..evaluate.decisions import Decisions, read_decisions
-from ..files import checksums, safetensors_file
+from ..files import checksums
 from ..files.checksums import MANIFEST
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +44,12 @@ class KeptDecisions:
         Raises:
             DamagedFileError: its file is damaged.
         """
+        from ..checkpoints import bundle_weights
+        from ..files import safetensors_file
+
         assert self.folder is not None
         if BANK_KEY in self.records.get(name, {}):
-            return bundle.load_bank_rows(self.folder, name)
+            return bundle_weights.load_bank_rows(self.folder, name)
         return safetensors_file.open_tensors(self.folder / bundle.WEIGHTS_FILE)[bundle.BANK_ROWS]
 
     @classmethod

@@ -15,7 +15,7 @@ from jaxtyping import Integer, UInt8
 from torch import Tensor, nn
 
 from ..caller_state import isolate
-from ..checkpoints import bundle
+from ..checkpoints import bundle, bundle_weights
 from ..checkpoints.adapt import build_model
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..checkpoints.decision_versions import TRAINED
@@ -328,7 +328,7 @@ class PredictorMember:
             DamagedFileError: the bundle's files are not those of its manifest, or hold invalid values.
             UsageError: the model was pretrained on images without labels, or an unknown precision.
         """
-        loaded, where = bundle.load_bundle(folder), str(folder / bundle.CONFIG_FILE)
+        loaded, where = bundle_weights.load_bundle(folder), str(folder / bundle.CONFIG_FILE)
         if UNLABELED_KEY in loaded.info:
             raise UsageError(
                 f"The model in {folder} has seen pictures and no label, so what it would answer means nothing. Search "

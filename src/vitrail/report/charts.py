@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float64, Shaped
 from ..evaluate import calibration
 from ..evaluate.calibration import MIN_IMAGES_PER_SIDE
 from ..evaluate.decisions import Decisions
-from ..evaluate.inference import softmax
 from ..evaluate.predictions import LABEL_THRESHOLD, MultilabelPredictions
+from ..evaluate.probabilities import softmax
 from .operating_points import BinaryTarget
 
 CHART_WIDTH, CHART_HEIGHT = 460, 250

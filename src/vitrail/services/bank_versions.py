@@ -18,7 +18,7 @@ from jaxtyping import Float16
 from torch import Tensor
 
 from .. import config
-from ..checkpoints import bundle, decision_versions
+from ..checkpoints import bundle, bundle_weights, decision_versions
 from ..checkpoints.bundle import BundleInfo
 from ..data.content_hashes import hash_contents
 from ..data.labels.defects import GOOD_WORDS
@@ -161,7 +161,7 @@ def teach(
             bank_store.save_pictures(run.path, name, new)
             seen_images.add_seen_images(run, hash_contents([image for image in images if not isinstance(image, bytes)]))
         write_calibration(run.path / bank_store.STORE_FOLDER / f"{name}.csv", joined.ids, labels, scores)
-        bundle.save_bank_rows(run.bundle, name, rows)
+        bundle_weights.save_bank_rows(run.bundle, name, rows)
         change = {"before": info.decision, "added": list(new.ids), "forgotten": sorted(forget), "alpha": settings.alpha}
         content = {
             "format": decision_versions.DECISION_FORMAT,
@@ -226,7 +226,7 @@ class _TaughtImages:
         self, run: RunFolder, info: BundleInfo, images: Sequence[ImageInput | bytes], version: str, group: str,
         device: str,
     ):  # fmt: skip
-        loaded = bundle.load_bundle(run.bundle)
+        loaded = bundle_weights.load_bundle(run.bundle)
         self.model, self.device = loaded.model, choose_inference(device, "float32", 1).device
         self._run, self._version, self._group = run, version, group
         names: list[ImageName] = []

@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from .. import config
-from ..checkpoints import bundle
+from ..checkpoints import bundle, bundle_weights
 from ..checkpoints import save as writing
 from ..checkpoints.families import torchvision
 from ..checkpoints.load import ORIGIN_KEY, LoadOptions
@@ -88,7 +88,7 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
     if to != "bundle":  # other libraries do not know what a bundle notes
         model_info, info, folded = _fold_into_head(model_info, info)
     with make_draft(out) as draft:
-        statistics = bundle.load_feature_stats(model_info.bundle) if model_info.bundle is not None else None
+        statistics = bundle_weights.load_feature_stats(model_info.bundle) if model_info.bundle is not None else None
         names = model_info.classes
         if not names and to == "bundle":  # it requires names
             names = tuple(map(str, range(model_info.config.outputs)))

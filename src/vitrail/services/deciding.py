@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -42,9 +42,10 @@ from ..files import atomic
 from ..files.lock import Lock
 from ..predict.kept_decisions import find_unreadable_decisions, read_kept_decisions
 from ..report.provenance import load_groups
-from ..train import cross_validation
-from ..train.run_folder import RunFolder
-from .exporting import DecidedExport, write_decision_into
+from ..train.run_folder import RunFolder, first_run_folder, is_folds_folder
+
+if TYPE_CHECKING:
+    from .exporting import DecidedExport
 
 VALIDATION, TEST = "val", "test"
 
@@ -236,6 +237,8 @@ def decide(
         in_use, names = after.decision, decision_versions.list_decision_names(after.listed)
         result = replace(result, path=kept, in_use=in_use, kept=names)
     if into is not None:
+        from .exporting import write_decision_into  # and torch with it, which stored predictions do not need
+
         result = replace(result, exported=write_decision_into(path, into, trained_on))
     return result
 
@@ -411,10 +414,10 @@ def find_finished_run(path: Path) -> RunFolder:
         UsageError: no run folder, an unfinished run, or one of several folds.
     """
     path = Path(path)
-    if cross_validation.is_folds_folder(path):
+    if is_folds_folder(path):
         raise UsageError(
             f"{path} holds several folds, whose decisions are averaged. Decide for one of them, such as "
-            f"{cross_validation.first_run_folder(path)}."
+            f"{first_run_folder(path)}."
         )
     run = RunFolder.open_existing(path)
     if bundle.find_bundle(run.path) is None:

@@ -19,11 +19,11 @@ from ..data.source import Source
 from ..data.sources.class_folders import open_class_folders
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import predictions_from_outputs
-from ..evaluate.inference import sigmoid, softmax
 from ..evaluate.label_errors import LabelErrorReport, find_regression_label_errors, list_label_errors
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import OodComparison, compare_ood
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions
+from ..evaluate.probabilities import sigmoid, softmax
 from ..evaluate.probe import NUM_FOLDS, predict_out_of_fold
 from ..evaluate.quick_metrics import compute_quick_metrics
 from ..evaluate.robustness import ProgressWrapper, RobustnessReport, corruption_kinds, measure_robustness

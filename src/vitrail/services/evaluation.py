@@ -47,7 +47,7 @@ from ..train import cross_validation, dataset
 from ..train.cross_validation import ENSEMBLE_UNMEASURED, OUT_OF_FOLD
 from ..train.dataset import class_indices, open_dataset
 from ..train.plan import Plan
-from ..train.run_folder import RunFolder, find_run
+from ..train.run_folder import RunFolder, find_run, first_run_folder, is_folds_folder
 from ..train.seen_images import HASHED_SPLITS, SeenCopies, SeenImages, find_copies, read_seen_images
 from .train_arguments import check_plan_fields
 
@@ -257,10 +257,10 @@ def load_held_out(run: Path, split: str | None, source_object: object | None = N
         UsageError: not a run folder, no such split, or nothing in it.
         DataError: the data has changed since the training.
     """
-    if cross_validation.is_folds_folder(run):
+    if is_folds_folder(run):
         raise UsageError(
             f"{run} holds several folds, each of which has held out other pictures. Ask one of them, such as "
-            f"{cross_validation.first_run_folder(run)}, or give another SOURCE."
+            f"{first_run_folder(run)}, or give another SOURCE."
         )
     folder = RunFolder.open_existing(run)
     if not folder.splits_file.is_file():
@@ -317,7 +317,7 @@ def build_source_settings(
         )
     named = str(source) if isinstance(source, str | Path) else ""
     settings = DataSettings(source=named, data_root=str(data_root or ""), task=task)
-    folder = RunFolder(find_run(cross_validation.first_run_folder(Path(model))))
+    folder = RunFolder(find_run(first_run_folder(Path(model))))
     if folder.plan_file.is_file():
         own = folder.read_plan().data
         if task == "anomaly":
@@ -578,7 +578,7 @@ def evaluate_out_of_fold(
     if split not in (None, OUT_OF_FOLD):
         raise UsageError(
             f"Folds hold out every picture once, so their split is {OUT_OF_FOLD}. Got {split!r}; ask one fold for "
-            f"it, such as {cross_validation.first_run_folder(path)}."
+            f"it, such as {first_run_folder(path)}."
         )
     folds = cross_validation.load_fold_predictions(path, source_object)
     predictions, source = folds.predictions, folds.dataset.source

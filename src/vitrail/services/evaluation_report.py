@@ -19,9 +19,8 @@ from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..report import image_selection, page, provenance, task_sections, thumbnails
 from ..report.mask_panels import draw_masks
-from ..train.cross_validation import is_folds_folder
 from ..train.dataset import Dataset
-from ..train.run_folder import RunFolder, find_run
+from ..train.run_folder import RunFolder, find_run, is_folds_folder
 from .evaluation import EvaluationResult, LabelledImages, find_predicted_rows, get_prediction_groups
 
 EVALUATIONS = "evaluations"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..argument_types import check_calls, convert_argument
 from ..caller_state import isolate
-from ..checkpoints import bundle
+from ..checkpoints import bundle, bundle_weights
 from ..checkpoints.identify import find_layout
 from ..checkpoints.load import LoadOptions, describe_own_weights
 from ..checkpoints.validate import Audit, count_outputs
@@ -266,7 +266,7 @@ def save(
     chosen_task = parse_task(task or (known.task if known is not None else "classification"))
     content = bundle.BundleInfo(architecture=shape, spec=spec, task=chosen_task, classes=(), info={})
     try:
-        checked = bundle.build_bundle(content, weights, "The model")
+        checked = bundle_weights.build_bundle(content, weights, "The model")
     except DamagedFileError as error:
         raise UsageError(str(error)) from error
     names = _name_outputs(known.classes if classes is None and known is not None else classes or (), shape.outputs)
@@ -280,7 +280,7 @@ def save(
         info[SCALING_KEY] = _parse_scaling(scaling, chosen_task, len(names)).to_json()
     elif known is not None and known.scaling is not None and chosen_task == "regression":
         info[SCALING_KEY] = known.scaling.to_json()
-    bundle.save_bundle(folder, checked.model, spec, chosen_task, names, info)
+    bundle_weights.save_bundle(folder, checked.model, spec, chosen_task, names, info)
     return folder
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from .. import runtime
-from ..checkpoints.bundle import OWN_LAYOUTS, find_bundle, find_ensemble
+from ..checkpoints.bundle import find_bundle, find_ensemble
+from ..checkpoints.bundle_weights import OWN_LAYOUTS
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
 from ..errors import DamagedFileError, DataError, UsageError

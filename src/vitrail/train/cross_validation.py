@@ -17,7 +17,7 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from .. import runtime
-from ..checkpoints import bundle
+from ..checkpoints import bundle, bundle_weights
 from ..data.decoding.decode import to_8_bits
 from ..data.preprocess import preprocess_image
 from ..errors import UsageError
@@ -44,7 +44,7 @@ from .phases import to_absolute_path
 from .plan import CNN_TEACHER
 from .planning.planner import resolve_minutes
 from .request import TrainRequest, request_from_json, request_to_json
-from .run_folder import RunFolder, make_default_folder
+from .run_folder import RunFolder, fold_folder, is_folds_folder, make_default_folder
 from .signals import FOLDS_FILE
 
 PATH_FIELDS = ("pretrain.extra_images", "distill.teacher", "finetune.weights")
@@ -119,27 +119,12 @@ def resume_folds(
         yield from _train_folds(request, settings, out, source_object, custom_functions)
 
 
-def is_folds_folder(path: Path) -> bool:
-    """Whether a folder holds folds."""
-    return (path / FOLDS_FILE).is_file()
-
-
-def fold_folder(out: Path, fold: int) -> Path:
-    """The run folder of a fold."""
-    return out / f"fold-{fold}"
-
-
 def fold_folders(out: Path) -> tuple[Path, ...]:
     """The run folders of all folds; empty where a folder holds no folds."""
     if not is_folds_folder(out):
         return ()
     request, _ = _read_request(out)
     return tuple(fold_folder(out, fold) for fold in range(request.data.folds))
-
-
-def first_run_folder(out: Path) -> Path:
-    """The run folder of the first fold, or the folder itself if it holds no folds."""
-    return fold_folder(out, 0) if is_folds_folder(out) else out
 
 
 def _check_single_process() -> None:
@@ -347,7 +332,7 @@ def _map_input_for_row(out_of_fold: OutOfFoldPredictions, row: int, source_row: 
         source_row: the same image's row in the source.
     """
     ends = np.cumsum([len(part) for part in out_of_fold.fold_predictions])
-    kept = bundle.load_bundle(out_of_fold.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
+    kept = bundle_weights.load_bundle(out_of_fold.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
     return MapInput(kept.model, kept.spec, preprocess_image(out_of_fold.dataset.source.images[source_row], kept.spec))
 
 

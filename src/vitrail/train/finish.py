@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import config
-from ..checkpoints import bundle
+from ..checkpoints import bundle, bundle_weights
 from ..data.decoding.decode import to_8_bits
 from ..data.loader import ImageStore
 from ..errors import DataError, DivergedError, NonFiniteError
@@ -230,7 +230,7 @@ def _read_decisions(
     assert isinstance(train_state.model, ViT)
     where, width = str(run.bundle), train_state.model.config.width
     decided = decisions.read_decisions(info, dataset.source.task, dataset.source.classes, where)
-    feature_stats = FeatureStats.from_tensors(bundle.load_feature_stats(run.bundle), width, where)
+    feature_stats = FeatureStats.from_tensors(bundle_weights.load_feature_stats(run.bundle), width, where)
     unknown = MapChoice(
         method=methods.default_method(train_state.model.config), pictures=0, reason="an older version trained it"
     )
@@ -283,7 +283,7 @@ def write_bundle(
     tensors = None if feature_stats is None else feature_stats.to_tensors()
     with use_ema_weights(train_state.model, train_state.ema):
         task, classes = dataset.source.task, dataset.source.classes
-        bundle.save_bundle(run.bundle, train_state.model, plan.image, task, classes, info, tensors, card)
+        bundle_weights.save_bundle(run.bundle, train_state.model, plan.image, task, classes, info, tensors, card)
 
 
 def _write_report(

@@ -24,7 +24,7 @@ from jaxtyping import Int64, Shaped
 from torch import nn
 
 from .. import config
-from ..checkpoints import bundle
+from ..checkpoints import bundle_weights
 from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.loader import Batch, ImageStore, iter_batches
 from ..errors import DamagedFileError, InterruptedRun, ResourceError
@@ -375,7 +375,7 @@ def save_start_weights(context: TrainContext, name: str, model: ViT) -> None:
     if folder.exists():  # of the phase before this one, or of this one before a kill
         atomic.remove_folder(folder)
     info = {UNLABELED_KEY: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
-    bundle.save_bundle(folder, model, plan.image, source.task, source.classes, info)
+    bundle_weights.save_bundle(folder, model, plan.image, source.task, source.classes, info)
     safetensors_file.save_tensors(
         run.path / START_WEIGHTS_FILE, model.state_dict(), {AFTER_KEY: name, **plan_metadata(plan)}, checksum=True
     )

@@ -14,8 +14,6 @@ from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import torch
-
 from .. import config
 from ..data.open import ARRAY_EXTENSIONS, SHARD_EXTENSION
 from ..data.source import MANIFEST_EXTENSIONS
@@ -28,6 +26,7 @@ from ..version import __version__
 from .events import Event, FinishEvent, Note, ValidationEvent
 from .plan import Plan
 from .plan_reasons import complete_reasons, drop_default_reasons
+from .signals import FOLDS_FILE
 from .time_budget import TrainingClock
 from .trackers import TrackedRun, Trackers
 
@@ -227,6 +226,21 @@ def find_run(path: Path) -> Path:
     return next((folder for folder in folders if (folder / "plan.toml").is_file()), path)
 
 
+def is_folds_folder(path: Path) -> bool:
+    """Whether a folder holds folds."""
+    return (path / FOLDS_FILE).is_file()
+
+
+def fold_folder(out: Path, fold: int) -> Path:
+    """The run folder of a fold."""
+    return out / f"fold-{fold}"
+
+
+def first_run_folder(out: Path) -> Path:
+    """The run folder of the first fold, or the folder itself if it holds no folds."""
+    return fold_folder(out, 0) if is_folds_folder(out) else out
+
+
 DEFAULT_FOLDER = Path("runs")
 """Parent of run folders without a name."""
 
@@ -257,6 +271,8 @@ def make_default_folder(source: str, model_name: str, now: datetime) -> Path:
 
 def describe_environment() -> dict[str, object]:
     """Versions and machine, for environment.json and the report."""
+    import torch
+
     packages = ("torch", "numpy", "pillow", "safetensors", "scikit-learn")
     return {
         "python": platform.python_version(),

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from ..checkpoints import bundle
+from ..checkpoints import bundle, bundle_weights
 from ..checkpoints.bundle import find_bundle, resolve_model
 from ..checkpoints.load import load_checkpoint
 from ..data.augment.crops import resize_images
@@ -62,7 +62,7 @@ def load_teacher(plan: Plan, run: RunFolder | None = None) -> TeacherModel:
     if folder is None:
         loaded = load_checkpoint(resolved.path)
         return TeacherModel(loaded.model, loaded.spec, loaded.task, loaded.classes, {})
-    stored_bundle = bundle.load_bundle(folder)
+    stored_bundle = bundle_weights.load_bundle(folder)
     return TeacherModel(
         stored_bundle.model, stored_bundle.spec, stored_bundle.task, stored_bundle.classes, stored_bundle.info
     )
@@ -73,7 +73,7 @@ def save_teacher(run: RunFolder, teacher: TeacherModel) -> None:
     path = run.path / TEACHER_FOLDER
     if not path.exists():
         names = teacher.classes or tuple(map(str, range(teacher.model.config.outputs)))
-        bundle.save_bundle(path, teacher.model, teacher.spec, teacher.task, names, teacher.info)
+        bundle_weights.save_bundle(path, teacher.model, teacher.spec, teacher.task, names, teacher.info)
 
 
 def match_output_order(teacher: TeacherModel, dataset: Dataset) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle, bundle_weights
 from vitrail.checkpoints.image_spec import make_preprocessor_config
 from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.model_card import format_model_card
@@ -28,7 +28,7 @@ INFO = {"fingerprint": "12ab", "mirror": True, "thresholds": [0.5, 0.25]}
 
 def saved(folder: Path, config: ViTConfig = CONFIG) -> ViT:
     model = create_model(config, seed=3)
-    bundle.save_bundle(folder / "model", model, SPEC, "classification", ("cat", "dog"), INFO)
+    bundle_weights.save_bundle(folder / "model", model, SPEC, "classification", ("cat", "dog"), INFO)
     return model
 
 
@@ -42,7 +42,7 @@ def saved_at(folder: Path) -> Path:
 @torch.no_grad()
 def test_a_saved_bundle_opens_with_equal_outputs_and_all_that_was_said(positions: str, tmp_path: Path) -> None:
     model = saved(tmp_path, replace(CONFIG, positions=positions))
-    opened = bundle.load_bundle(tmp_path / "model")
+    opened = bundle_weights.load_bundle(tmp_path / "model")
     images = torch.randn(2, 1, 4, 8)
     assert torch.equal(opened.model(images), model.eval()(images))
     assert (opened.model.config, opened.spec, opened.task) == (model.config, SPEC, "classification")
@@ -76,10 +76,10 @@ def test_the_card_says_what_turns_outputs_into_answers() -> None:
 
 def test_what_the_training_pictures_look_like_is_kept(tmp_path: Path) -> None:
     model, known = create_model(CONFIG, seed=3), {"bank": torch.randn(4, 8).half(), "means": torch.randn(2, 8)}
-    bundle.save_bundle(tmp_path / "model", model, SPEC, "classification", ("cat", "dog"), INFO, known)
-    again = bundle.load_bundle(tmp_path / "model").feature_stats
+    bundle_weights.save_bundle(tmp_path / "model", model, SPEC, "classification", ("cat", "dog"), INFO, known)
+    again = bundle_weights.load_bundle(tmp_path / "model").feature_stats
     assert again.keys() == known.keys() and all(torch.equal(again[name], known[name]) for name in known)
-    assert bundle.load_bundle(saved_at(tmp_path / "plain")).feature_stats == {}
+    assert bundle_weights.load_bundle(saved_at(tmp_path / "plain")).feature_stats == {}
 
 
 def test_the_preprocessor_speaks_transformers_field_names() -> None:
@@ -102,7 +102,7 @@ def test_a_changed_byte_in_any_file_is_an_error_that_shows_both_hashes(name: str
     with pytest.raises(
         DamagedFileError, match=rf"Checksum mismatch in .*{name}: expected [0-9a-f]{{8}}, got [0-9a-f]{{8}}"
     ):
-        bundle.load_bundle(tmp_path / "model")
+        bundle_weights.load_bundle(tmp_path / "model")
 
 
 def edited(folder: Path, name: str, **changes: object) -> Path:
@@ -129,13 +129,13 @@ def test_a_config_that_makes_no_sense_is_an_error_that_says_where(
     change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DamagedFileError, match=message):
-        bundle.load_bundle(edited(tmp_path, "config.json", **change))
+        bundle_weights.load_bundle(edited(tmp_path, "config.json", **change))
 
 
 def test_a_preprocessor_file_that_says_something_else_is_an_error(tmp_path: Path) -> None:
     folder = edited(tmp_path, "preprocessor_config.json", resample=3, image_mean=[0.5])
     with pytest.raises(DamagedFileError, match=r"does not agree with config\.json about resample, image_mean"):
-        bundle.load_bundle(folder)
+        bundle_weights.load_bundle(folder)
 
 
 def test_a_file_that_is_not_json_and_a_folder_that_is_no_bundle_are_errors(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_file_that_is_not_json_and_a_folder_that_is_no_bundle_are_errors(tmp_p
     (tmp_path / "model" / "config.json").write_text("{")
     write_manifest(tmp_path / "model")
     with pytest.raises(DamagedFileError, match=r"config\.json is not JSON text"):
-        bundle.load_bundle(tmp_path / "model")
+        bundle_weights.load_bundle(tmp_path / "model")
     with pytest.raises(DamagedFileError, match=r"holds no model: that would be config\.json and model\.safetensors"):
         load_checkpoint(tmp_path)
 
@@ -153,9 +153,11 @@ def test_saving_over_a_folder_or_with_names_that_do_not_fit_is_refused(tmp_path:
     with pytest.raises(UsageError, match=r"exists already"):
         saved(tmp_path)
     with pytest.raises(UsageError, match=r"2 outputs needs a name\. Got 3 names"):
-        bundle.save_bundle(tmp_path / "other", model, SPEC, "classification", ("a", "b", "c"), {})
+        bundle_weights.save_bundle(tmp_path / "other", model, SPEC, "classification", ("a", "b", "c"), {})
     with pytest.raises(UsageError, match=r"\(4, 8\) pixels and 1 channels\. Got \(4, 8\) and 3"):
-        bundle.save_bundle(tmp_path / "other", model, replace(SPEC, channels=3), "classification", ("a", "b"), {})
+        bundle_weights.save_bundle(
+            tmp_path / "other", model, replace(SPEC, channels=3), "classification", ("a", "b"), {}
+        )
     assert not (tmp_path / "other").exists()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitrail.checkpoints import weight_files
+from vitrail.checkpoints import foreign_folder, weight_files
 from vitrail.checkpoints.load import load_checkpoint
 from vitrail.errors import DamagedFileError
 from vitrail.files import safetensors_file as files
@@ -32,18 +32,18 @@ def described(path: Path, content: object, name: str = "config.json") -> Path:
     ],
 )
 def test_folders_of_other_libraries_are_known_by_their_config(content: Any, name: str, tmp_path: Path) -> None:
-    assert weight_files.is_foreign_folder(described(tmp_path, content, name))
+    assert foreign_folder.is_foreign_folder(described(tmp_path, content, name))
     assert (
-        weight_files.read_foreign_folder(tmp_path).config == content
-        and weight_files.read_foreign_folder(tmp_path).preprocessor == {}
+        foreign_folder.read_foreign_folder(tmp_path).config == content
+        and foreign_folder.read_foreign_folder(tmp_path).preprocessor == {}
     )
 
 
 def test_a_bundle_or_a_folder_without_a_config_is_not_one(tmp_path: Path) -> None:
-    assert not weight_files.is_foreign_folder(tmp_path)
-    assert not weight_files.is_foreign_folder(described(tmp_path, {"format": 1, "architecture": {"width": 8}}))
+    assert not foreign_folder.is_foreign_folder(tmp_path)
+    assert not foreign_folder.is_foreign_folder(described(tmp_path, {"format": 1, "architecture": {"width": 8}}))
     with pytest.raises(DamagedFileError, match=r"has no config\.json"):
-        weight_files.read_foreign_folder(tmp_path / "nowhere")
+        foreign_folder.read_foreign_folder(tmp_path / "nowhere")
 
 
 def test_the_safer_format_is_taken_first_and_none_is_an_error(tmp_path: Path) -> None:

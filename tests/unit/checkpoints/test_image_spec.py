@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from vitrail.checkpoints.foreign_folder import ForeignFolder
 from vitrail.checkpoints.image_spec import make_image_spec, make_preprocessor_config, read_task_and_classes, resize_spec
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.weight_files import ForeignFolder
 from vitrail.checkpoints.writers.to_timm import convert_crop_fraction
 from vitrail.checkpoints.writers.to_transformers import make_processor_config
 from vitrail.model.config import ViTConfig

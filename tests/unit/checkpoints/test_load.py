@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from in_memory import load_from_tensors
-from vitrail.checkpoints import identify, numerics, weight_files
+from vitrail.checkpoints import foreign_folder, identify, numerics
 from vitrail.checkpoints.layouts import LayoutHints
 from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.rules import write_with_layout
@@ -205,10 +205,10 @@ def test_channels_in_another_order_take_mean_and_deviation_along(tmp_path: Path)
 
 def test_a_folder_that_vitrail_wrote_does_not_have_the_licence_of_the_familys_weights(tmp_path: Path) -> None:
     assert load_checkpoint(folder(tmp_path / "theirs", BESIDE)).licence == "Apache-2.0"
-    own = load_checkpoint(folder(tmp_path / "own", {**BESIDE, **weight_files.make_origin_fields({})}))
+    own = load_checkpoint(folder(tmp_path / "own", {**BESIDE, **foreign_folder.make_origin_fields({})}))
     assert (own.licence, own.repository) == ("", "")
     info = {"licence": "MIT", "repository": "somebody/else", "mirror": True}
-    kept = load_checkpoint(folder(tmp_path / "kept", {**BESIDE, **weight_files.make_origin_fields(info)}))
+    kept = load_checkpoint(folder(tmp_path / "kept", {**BESIDE, **foreign_folder.make_origin_fields(info)}))
     assert (kept.licence, kept.repository) == ("MIT", "somebody/else")
 
 

@@ -12,8 +12,7 @@ from unit.evaluate import test_regression_predictions as numbers
 from vitrail.errors import UsageError
 from vitrail.evaluate.calibration import TargetScaling
 from vitrail.evaluate.decisions import predictions_from_outputs
-from vitrail.evaluate.inference import average_outputs, sigmoid
-from vitrail.evaluate.inference import softmax as inference_softmax
+from vitrail.evaluate.inference import average_outputs
 from vitrail.evaluate.metrics import ClassificationMetrics
 from vitrail.evaluate.multilabel_metrics import MultilabelMetrics
 from vitrail.evaluate.predictions import (
@@ -23,6 +22,8 @@ from vitrail.evaluate.predictions import (
     concat_predictions,
     read_predictions_csv,
 )
+from vitrail.evaluate.probabilities import sigmoid
+from vitrail.evaluate.probabilities import softmax as inference_softmax
 from vitrail.evaluate.quick_metrics import compute_quick_metrics
 from vitrail.evaluate.regression_metrics import RegressionMetrics
 from vitrail.evaluate.task_metrics import compute_metrics

@@ -12,7 +12,6 @@ from sklearn.metrics import average_precision_score
 
 import glyphs
 from vitrail.data.sources import synthetic
-from vitrail.evaluate.inference import sigmoid, softmax
 from vitrail.evaluate.label_errors import (
     LabelErrorCandidates,
     find_class_label_errors,
@@ -21,6 +20,7 @@ from vitrail.evaluate.label_errors import (
     find_poor_judges,
     find_regression_label_errors,
 )
+from vitrail.evaluate.probabilities import sigmoid, softmax
 from vitrail.evaluate.probe import predict_out_of_fold
 
 SHARE = 0.1

@@ -8,7 +8,8 @@ import torch
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.evaluate.inference import InferenceSettings, run_inference, softmax
+from vitrail.evaluate.inference import InferenceSettings, run_inference
+from vitrail.evaluate.probabilities import softmax
 from vitrail.evaluate.tta import TtaViews
 from vitrail.spec import ImageSpec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.checkpoints.bundle import save_bundle
+from vitrail.checkpoints.bundle_weights import save_bundle
 from vitrail.errors import DamagedFileError
 from vitrail.files import checksums
 from vitrail.files.atomic import write_folder

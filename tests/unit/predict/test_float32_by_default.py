@@ -12,7 +12,7 @@ from PIL import Image
 from exportable import pictures
 from served import reading, saved
 from vitrail import config
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle, bundle_weights
 from vitrail.cli.main import main
 from vitrail.errors import UsageError
 from vitrail.evaluate.decisions import Decisions
@@ -29,7 +29,7 @@ MEASURED = PrecisionComparison(
 
 def bundle_of(folder: Path, **info: object) -> Path:
     found = reading()
-    bundle.save_bundle(folder, found.model, found.spec, found.task, found.classes, info)
+    bundle_weights.save_bundle(folder, found.model, found.spec, found.task, found.classes, info)
     return folder
 
 

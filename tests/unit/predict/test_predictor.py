@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from vitrail import config
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle, bundle_weights
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate import decisions
@@ -145,7 +145,9 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
 
 def test_a_real_bundle_answers_as_the_model_in_memory_does(pictures, tmp_path):
     info = {"precision": "float32", "mirror": True}
-    bundle.save_bundle(tmp_path / "run" / "model", model(), SPEC, "classification", ("cat", "dog", "fish"), info)
+    bundle_weights.save_bundle(
+        tmp_path / "run" / "model", model(), SPEC, "classification", ("cat", "dog", "fish"), info
+    )
     opened = Predictor.open(tmp_path / "run")
     np.testing.assert_array_equal(
         opened.predict(pictures).probabilities, predictor(mirror=True).predict(pictures).probabilities
@@ -163,7 +165,9 @@ def outputs(pictures) -> np.ndarray:
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror, tmp_path):
-    bundle.save_bundle(tmp_path / "model", model(), SPEC, "multilabel", ("cat", "dog", "fish"), {"mirror": mirror})
+    bundle_weights.save_bundle(
+        tmp_path / "model", model(), SPEC, "multilabel", ("cat", "dog", "fish"), {"mirror": mirror}
+    )
     chances = 1 / (1 + np.exp(-outputs(pictures)))
     answers = Predictor.open(tmp_path).predict(pictures)
     assert isinstance(answers, MultilabelPredictions) and answers.classes == ("cat", "dog", "fish")
@@ -174,8 +178,8 @@ def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror
 def test_a_bundle_of_numbers_answers_in_their_unit(pictures, mirror, tmp_path):
     scale = TargetScaling((300.0, 0.0, -2.0), (40.0, 1.0, 0.25))
     info = {"mirror": mirror, SCALING_KEY: scale.to_json()}
-    bundle.save_bundle(tmp_path / "scaled", model(), SPEC, "regression", ("a", "b", "c"), info)
-    bundle.save_bundle(tmp_path / "plain", model(), SPEC, "regression", ("a", "b", "c"), {"mirror": mirror})
+    bundle_weights.save_bundle(tmp_path / "scaled", model(), SPEC, "regression", ("a", "b", "c"), info)
+    bundle_weights.save_bundle(tmp_path / "plain", model(), SPEC, "regression", ("a", "b", "c"), {"mirror": mirror})
     expected = outputs(pictures).mean(0) if mirror else outputs(pictures)[0]
     answers = Predictor.open(tmp_path / "scaled").predict(pictures)
     assert isinstance(answers, RegressionPredictions) and answers.columns == ("a", "b", "c")
@@ -184,7 +188,9 @@ def test_a_bundle_of_numbers_answers_in_their_unit(pictures, mirror, tmp_path):
 
 
 def test_a_bundle_whose_scale_does_not_fit_and_a_scale_of_no_numbers_are_refused(tmp_path):
-    bundle.save_bundle(tmp_path / "model", model(), SPEC, "regression", ("a", "b", "c"), {SCALING_KEY: {"mean": [1.0]}})
+    bundle_weights.save_bundle(
+        tmp_path / "model", model(), SPEC, "regression", ("a", "b", "c"), {SCALING_KEY: {"mean": [1.0]}}
+    )
     with pytest.raises(DamagedFileError, match="mean and deviation of 3 training targets"):
         Predictor.open(tmp_path)
     with pytest.raises(UsageError, match="Only a regression model"):
@@ -196,7 +202,7 @@ def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
     for seed in range(3):
         folders.append(tmp_path / f"run-{seed}")
         own = create_model(model().config, seed=seed)
-        bundle.save_bundle(
+        bundle_weights.save_bundle(
             folders[-1], own, replace(SPEC, mean=(0.4 + seed / 10,)), "classification", ("cat", "dog", "fish"), {}
         )
     bundle.save_ensemble(tmp_path / "together" / "model", folders)
@@ -219,7 +225,7 @@ def test_models_that_answer_differently_do_not_answer_together():
 
 
 def test_a_changed_ensemble_is_refused(tmp_path):
-    bundle.save_bundle(tmp_path / "run", model(), SPEC, "classification", ("cat", "dog", "fish"), {})
+    bundle_weights.save_bundle(tmp_path / "run", model(), SPEC, "classification", ("cat", "dog", "fish"), {})
     bundle.save_ensemble(tmp_path / "model", [tmp_path / "run"])
     (tmp_path / "model" / "member-0" / "README.md").write_text("changed")
     with pytest.raises(DamagedFileError, match="README"):
@@ -235,7 +241,7 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
     noted = {
         decisions.DECISIONS_KEY: config.write(Decisions(unlike=float(known.mahalanobis_distances(features).max())))
     }
-    bundle.save_bundle(
+    bundle_weights.save_bundle(
         tmp_path / "model", own, SPEC, "classification", ("cat", "dog", "fish"), noted, known.to_tensors()
     )
     answers = Predictor.open(tmp_path).predict([*pictures, np.zeros((8, 12), np.uint8)])

@@ -17,7 +17,7 @@ from PIL import Image
 
 import vitrail
 from good_parts import MACHINE, draw_part, draw_parts, save_weights
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle, bundle_weights
 from vitrail.cli.main import main
 from vitrail.data.parallel import ImageName
 from vitrail.data.preprocess import preprocess_image
@@ -100,7 +100,7 @@ def test_a_taught_bank_is_that_of_a_training_with_these_pictures(run: Path, tmp_
     more = draw(tmp_path / "more", [12, 13, 14])
     larger = fit(tmp_path / "larger", draw_parts(tmp_path / "parts", good=15), save_weights(tmp_path / "theirs"))
     teach(run, more)
-    one, two = (bundle.load_bundle(folder / "model") for folder in (run, larger))
+    one, two = (bundle_weights.load_bundle(folder / "model") for folder in (run, larger))
     assert one.architecture == two.architecture and one.architecture.bank_size == 15 * 64
     rows = [each.model.state_dict()["head.bank.rows"].numpy().tobytes() for each in (one, two)]
     assert rows[0] == rows[1]

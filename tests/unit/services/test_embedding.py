@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle, bundle_weights
 from vitrail.checkpoints.save import save_model
 from vitrail.cli.main import main
 from vitrail.errors import DataError, UsageError
@@ -43,7 +43,9 @@ def tiny(seed: int = 0, outputs: int = 0) -> ViT:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    bundle.save_bundle(tmp_path / "kept", tiny(), SPEC, "classification", (), {})  # a backbone: no outputs, no names
+    bundle_weights.save_bundle(
+        tmp_path / "kept", tiny(), SPEC, "classification", (), {}
+    )  # a backbone: no outputs, no names
     return tmp_path / "kept"
 
 
@@ -126,7 +128,7 @@ def test_weights_of_other_libraries_and_ensembles_are_models_too(films, tmp_path
     found = embedding.open_embedder(tmp_path / "theirs", "cpu").embed(paths, "class")
     assert found.vectors.shape == (6, 48)
     for seed in (0, 1):
-        bundle.save_bundle(tmp_path / f"{seed}", tiny(seed, 2), SPEC, "classification", ("a", "b"), {})
+        bundle_weights.save_bundle(tmp_path / f"{seed}", tiny(seed, 2), SPEC, "classification", ("a", "b"), {})
     bundle.save_ensemble(tmp_path / "both", [tmp_path / "0", tmp_path / "1"])
     both = embedding.open_embedder(tmp_path / "both", "cpu").embed(paths)
     first = embedding.open_embedder(tmp_path / "0", "cpu").embed(paths)

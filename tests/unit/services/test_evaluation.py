@@ -10,7 +10,7 @@ from PIL import Image
 
 import vitrail
 from vitrail import config
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
@@ -27,7 +27,7 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     """An untrained model that tells bright pictures from dark ones by chance, and knows three classes by name."""
     folder = tmp_path_factory.mktemp("kept") / "model"
     model = vitrail.create("vit_mu_patch8_16", outputs=3)
-    bundle.save_bundle(folder, model, ImageSpec(height=16, width=16), "classification", CLASSES, {})
+    bundle_weights.save_bundle(folder, model, ImageSpec(height=16, width=16), "classification", CLASSES, {})
     return Predictor.open(folder)
 
 
@@ -101,7 +101,7 @@ def test_other_tasks_are_refused(predictor):
 
 
 def opened(folder: Path, task: str, names: tuple[str, ...], **info: object) -> Predictor:
-    bundle.save_bundle(
+    bundle_weights.save_bundle(
         folder, vitrail.create("vit_mu_patch8_16", outputs=3), ImageSpec(height=16, width=16), task, names, info
     )
     return Predictor.open(folder)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import DataError, UsageError
 from vitrail.explain import methods
@@ -55,7 +55,7 @@ def kept(tmp_path):
     def keep(task="classification", classes=CLASSES, info=None, **changes):
         folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
         outputs = len(classes) or changes.pop("outputs", 3)
-        bundle.save_bundle(folder, model_of(outputs, **changes), SPEC, task, tuple(classes), info or {})
+        bundle_weights.save_bundle(folder, model_of(outputs, **changes), SPEC, task, tuple(classes), info or {})
         return open_explainer(folder, "cpu")
 
     return keep

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.config import override
 from vitrail.errors import UsageError
 from vitrail.model.registry import config_from_name
@@ -61,7 +61,7 @@ def test_a_part_that_no_setting_changes_is_named_without_advice():
 
 def test_a_refused_export_of_a_run_names_the_settings(tmp_path):
     (tmp_path / "plan.toml").touch()
-    bundle.save_bundle(tmp_path / "model", create_model(SMALL), SPEC, "classification", ("a", "b"), {})
+    bundle_weights.save_bundle(tmp_path / "model", create_model(SMALL), SPEC, "classification", ("a", "b"), {})
     with pytest.raises(UsageError, match=r"rotary='axial'.* A run with --model\.rotary none can be written so\.$"):
         export_model(str(tmp_path), "transformers")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.checkpoints.bundle import find_bundle
 from vitrail.checkpoints.load import LoadOptions
 from vitrail.checkpoints.save import save_model
@@ -27,7 +27,7 @@ from vitrail.spec import ImageSpec
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     spec = ImageSpec(height=16, width=16, mean=(0.25,))
-    bundle.save_bundle(
+    bundle_weights.save_bundle(
         tmp_path / "run" / "model",
         create_model(find_model("vit_mu_patch8_16", LoadOptions(outputs=2)).config),
         spec,
@@ -118,7 +118,9 @@ def on_the_hub(tmp_path, monkeypatch):
 
 def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_path, capsys):
     model = create_model(find_model("vit_mu_patch8_16", LoadOptions(outputs=2)).config)
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {})
+    bundle_weights.save_bundle(
+        tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {}
+    )
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
     (tmp_path / "kept").rmdir()

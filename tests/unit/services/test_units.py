@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitrail import config
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle, bundle_weights
 from vitrail.errors import UsageError
 from vitrail.evaluate.calibration import SCALING_KEY, TargetScaling
 from vitrail.evaluate.decisions import DECISIONS_KEY, Decisions
@@ -51,7 +51,9 @@ def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_pat
     with torch.no_grad():
         model.head.linear.weight.normal_(0, 0.1)
     info = {SCALING_KEY: SCALE.to_json()}
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "regression", ("power", "tilt"), info)
+    bundle_weights.save_bundle(
+        tmp_path / "kept", model, ImageSpec(height=32, width=32), "regression", ("power", "tilt"), info
+    )
     convert_model(find_model(str(tmp_path / "kept")), "timm", tmp_path / "timm")
     convert_model(find_model(str(tmp_path / "kept")), "bundle", tmp_path / "again")
     assert bundle.read_bundle_info(tmp_path / "again").info[SCALING_KEY] == SCALE.to_json()
@@ -69,7 +71,7 @@ def calibrated(folder, task="classification", temperature=(2.5,), **info):
             if weights.ndim > 1:
                 weights.normal_(0, 0.3, generator=generator)
     info |= {DECISIONS_KEY: config.write(Decisions(temperature=temperature))}
-    bundle.save_bundle(folder, model, ImageSpec(height=32, width=32), task, ("cat", "dog"), info)
+    bundle_weights.save_bundle(folder, model, ImageSpec(height=32, width=32), task, ("cat", "dog"), info)
     return folder
 
 
@@ -113,7 +115,9 @@ def test_the_mean_beside_a_class_token_is_written_for_transformers(spread, tmp_p
     model = create_model(ViTConfig(**{**vars(SHAPE), "mlp_width": 256, "pool": "mean"})).eval()
     with torch.no_grad():
         model.head.linear.weight.normal_(0, spread, generator=torch.Generator().manual_seed(2))
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "classification", ("cat", "dog"), {})
+    bundle_weights.save_bundle(
+        tmp_path / "kept", model, ImageSpec(height=32, width=32), "classification", ("cat", "dog"), {}
+    )
     convert_model(find_model(str(tmp_path / "kept")), "transformers", tmp_path / "there")
     there = find_model(str(tmp_path / "there"))
     assert there.config.pool == "class+mean"

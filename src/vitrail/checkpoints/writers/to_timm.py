@@ -21,10 +21,10 @@ from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families import deit, timm, timm_beit, timm_eva_naflex
 from ..families.timm_config import TIMM_ACTIVATIONS, TIMM_POOLS, make_rope_arguments
+from ..foreign_folder import make_origin_fields
 from ..image_spec import CROP_MODES, check_model_fits, repeat_per_channel
 from ..layouts import Layout
 from ..rules import write_with_layout
-from ..weight_files import make_origin_fields
 
 TimmArguments = dict[str, Any]
 ACTIVATION_WORDS = {ours: theirs for theirs, ours in reversed(TIMM_ACTIVATIONS.items())}

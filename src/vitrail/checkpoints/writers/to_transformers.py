@@ -23,9 +23,9 @@ from ...spec import ImageSpec
 from ..families import hf, hf_clip_siglip, hf_dino
 from ..families.hf import ACTIVATIONS
 from ..families.hf_export import drop_size_settings
+from ..foreign_folder import make_origin_fields
 from ..image_spec import PROBLEM_TYPES, check_model_fits, make_preprocessor_config
 from ..rules import write_with_layout
-from ..weight_files import make_origin_fields
 
 USUAL_VALUES: Mapping[str, tuple[object, ...]] = {
     "patches": ("conv", "linear"),

@@ -94,7 +94,7 @@ class Evaluate(Command):
         """Predict every image, compute metrics and print them."""
         from ...services import evaluation
         from ...services.prediction import apply_image_options, open_predictor
-        from ...train import cross_validation
+        from ...train.run_folder import is_folds_folder
 
         self._check_flags()
         if self.plan_test:
@@ -103,7 +103,7 @@ class Evaluate(Command):
             check_writable(Path(self.suspects).expanduser())
         if self.unlike:
             return self._evaluate_ood()
-        if not self.source and cross_validation.is_folds_folder(Path(self.model)):
+        if not self.source and is_folds_folder(Path(self.model)):
             return self._evaluate_folds()
         split = self.split or ("all" if self.suspects else None)
         folder = self._choose_folder()
@@ -374,11 +374,10 @@ class Evaluate(Command):
         return {name: text for name, text in self.changes if name.startswith("image.") == of_files}
 
     def _require_run_folder(self) -> Path:
-        from ...train import cross_validation
-        from ...train.run_folder import find_run
+        from ...train.run_folder import find_run, is_folds_folder
 
         run = find_run(Path(self.model))
-        if not (run / "plan.toml").is_file() and not cross_validation.is_folds_folder(run):
+        if not (run / "plan.toml").is_file() and not is_folds_folder(run):
             raise UsageError(
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. "
                 f"Give a source: vitrail evaluate {self.model} SOURCE"

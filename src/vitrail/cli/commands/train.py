@@ -164,9 +164,10 @@ class Train(Command):
         from ...train import cross_validation, fit
         from ...train.plan import Plan
         from ...train.resume import Extension
+        from ...train.run_folder import is_folds_folder
 
         if self.resume is not None:
-            if cross_validation.is_folds_folder(self.resume):
+            if is_folds_folder(self.resume):
                 if self.extend or self.device is not None or self.changes:
                     raise UsageError(
                         f"{self.resume} holds several folds, which go on as they were begun. Give --extend, --device "

@@ -15,7 +15,7 @@ import torch
 
 from good_parts import MACHINE, SHAPE, draw_parts, save_weights
 from vitrail import runtime
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate.predictions import ClassificationPredictions
@@ -166,7 +166,7 @@ def test_the_run_answers_as_it_was_evaluated(world: tuple[Path, Path, list[Event
 
 
 def test_the_bundle_has_the_bank_and_little_else_that_is_new(world: tuple[Path, Path, list[Event]]):
-    loaded = bundle.load_bundle(world[0] / "model")
+    loaded = bundle_weights.load_bundle(world[0] / "model")
     config: ViTConfig = loaded.model.config
     assert (config.head, config.pool, config.outputs, config.bank_size) == ("bank", "patches", 1, 768)
     assert config.depth == 2 < SHAPE.depth and config.pool_blocks == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.evaluate.inference import FeatureExtractor
@@ -116,7 +116,7 @@ def test_unknown_cells_are_no_obstacle(task):
 def checkpoint(tmp_path: Path) -> Path:
     shape = dataclasses.replace(BOTH, pool="class", channels=3, image_size=(32, 32))
     spec = ImageSpec(height=32, width=32, mean=(0.1, 0.2, 0.3), fit="crop", crop_fraction=0.875)
-    bundle.save_bundle(tmp_path / "kept", create_model(shape, 5), spec, "classification", ("a", "b", "c"), {})
+    bundle_weights.save_bundle(tmp_path / "kept", create_model(shape, 5), spec, "classification", ("a", "b", "c"), {})
     return tmp_path / "kept"
 
 
@@ -148,7 +148,7 @@ def test_what_is_taken_from_the_file_is_the_file_s_and_the_head_is_new(checkpoin
     plan, _ = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, opened)
     model, theirs = (
         weights.build_start_model(opened, plan.model, plan.finetune),
-        bundle.load_bundle(checkpoint).model.state_dict(),
+        bundle_weights.load_bundle(checkpoint).model.state_dict(),
     )
     for name, tensor in model.state_dict().items():
         if not name.startswith("head."):

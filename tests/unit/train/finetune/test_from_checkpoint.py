@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.checkpoints.save import save_model
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
@@ -99,7 +99,7 @@ def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, f
     report = json.loads((run / "report.json").read_text())
     assert report["start"] == str(tmp_path / "theirs") and "(chosen)" in report["notes"][-1]
     assert report["images_seen"] > 36, "those of the features are counted too"
-    kept = bundle.load_bundle(run / "model")
+    kept = bundle_weights.load_bundle(run / "model")
     assert kept.model.config.pool == "class+mean" and kept.task == task and kept.spec.mean == (0.4, 0.4, 0.4)
 
 
@@ -117,7 +117,7 @@ def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
     assert RunFolder(run).read_plan().recipe.steps == 0 and not tried(run)["tuned"]
     start, kept = (
         safetensors_file.load_tensors(run / "start.safetensors"),
-        bundle.load_bundle(run / "model").model.state_dict(),
+        bundle_weights.load_bundle(run / "model").model.state_dict(),
     )
     assert all(torch.equal(start[name], kept[name]) for name in kept)
     assert start["head.linear.weight"].any()
@@ -131,7 +131,7 @@ def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp
     fit(drawn(), finetune__wise_ft_alphas="1.0", recipe__lr="0.01", recipe__ema_decay="0.5", **more)
     run = tmp_path / "run"
     assert (run / "model" / "model.safetensors").is_file()
-    kept = bundle.load_bundle(run / "model").model.state_dict()
+    kept = bundle_weights.load_bundle(run / "model").model.state_dict()
     assert kept.keys() == create_model(SHAPE, 0).state_dict().keys()
     start = safetensors_file.load_tensors(run / "start.safetensors")
     for name in ("tokens.cls", "tokens.patches.weight", "encoder.blocks.0.norm1.weight"):
@@ -248,7 +248,7 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
     assert [row["figure"] for row in rows] == [1.0, 0.0, 1.0, 1.0, 1.0], "the first and the best of a part, on all"
     assert rows[0]["chosen"] and rows[1]["name"] == f"0.25 of the way to tuned, on all {val}"
     start = safetensors_file.load_tensors(tmp_path / "run" / "start.safetensors")
-    kept = bundle.load_bundle(tmp_path / "run" / "model").model.state_dict()
+    kept = bundle_weights.load_bundle(tmp_path / "run" / "model").model.state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in start.items())
 
 

@@ -15,7 +15,7 @@ import torch
 
 from drawn_masks import CLASSES, draw_scene, draw_scenes
 from good_parts import MACHINE, SHAPE, save_weights
-from vitrail.checkpoints import bundle
+from vitrail.checkpoints import bundle_weights
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import UNKNOWN_PIXEL
 from vitrail.errors import DataError, UsageError
@@ -162,7 +162,7 @@ def test_the_run_answers_as_it_was_evaluated(world: tuple[Path, Path, list[Event
 
 
 def test_the_model_is_the_checkpoint_with_a_head_on_patches(world: tuple[Path, Path, list[Event]]):
-    loaded = bundle.load_bundle(world[0] / "model")
+    loaded = bundle_weights.load_bundle(world[0] / "model")
     config = loaded.model.config
     assert config.is_dense and (config.outputs, config.depth) == (3, SHAPE.depth)
     kept, theirs = loaded.model.state_dict(), create_model(SHAPE, 3).state_dict()
@@ -203,4 +203,4 @@ def test_a_model_of_masks_is_a_checkpoint_for_other_tasks(world: tuple[Path, Pat
     settings = DataSettings(source="digits")
     request = TrainRequest(data=settings, weights=str(world[0]), steps=1, overrides={"model.channels": "3"})
     list(training.fit(request, MACHINE, tmp_path / "run"))
-    assert bundle.load_bundle(tmp_path / "run" / "model").model.config.pool == "class+mean"
+    assert bundle_weights.load_bundle(tmp_path / "run" / "model").model.config.pool == "class+mean"
