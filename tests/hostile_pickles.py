@@ -103,7 +103,7 @@ def costly() -> Made:
     itself = b"\x80\x02}q\x00X\x05\x00\x00\x00modelh\x00s."
     yield "itself.pt", zipped_pickle(itself), "a dictionary contains itself"
     yield "stride.pt", zipped_pickle(tensor(1, (2**20, 2**20), (0, 0)), bytes(4)), "goes beyond its storage"
-    yield "beyond.pt", zipped_pickle(tensor(1, (4,), (1,)), bytes(4)), "goes beyond its storage of 1 numbers"
+    yield "beyond.pt", zipped_pickle(tensor(1, (4,), (1,)), bytes(4)), "goes beyond its storage of size 1"
     yield "no-storage.pt", zipped_pickle(tensor(1, (1,), (1,))), r"archive/data/0 is missing"
     yield "storage-size.pt", zipped_pickle(tensor(9, (1,), (1,)), bytes(4)), "has 4 bytes, expected 36"
 

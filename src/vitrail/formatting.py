@@ -36,6 +36,16 @@ def format_short_duration(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)
 
 
-def format_count(count: int, thing: str) -> str:
-    """Format a count with its noun: 1 row, 2,000 rows."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+def format_count(count: int, thing: str, things: str = "") -> str:
+    """Format a count with its noun: 1 row, 2,000 rows.
+
+    Args:
+        thing: the noun, with what must agree with it: "row", or "class", or "row has".
+        things: the same of several, where that is more than another s: "classes", "rows have".
+    """
+    return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
+
+
+def format_part(count: int, total: int, thing: str, verb: str, verbs: str) -> str:
+    """Format a count among several, with its verb: 1 of 40 masks has, 2 of 40 masks have."""
+    return f"{count:,} of {format_count(total, thing)} {verb if count == 1 else verbs}"

@@ -18,6 +18,7 @@ from typing import Literal, Protocol, cast, get_args, runtime_checkable
 import numpy as np
 
 from ..errors import DataError, UsageError
+from ..formatting import format_count
 
 
 @runtime_checkable
@@ -127,17 +128,21 @@ class Source:
 
     def __post_init__(self) -> None:
         n = len(self.images)
-        columns = {"targets": len(self.targets), "ids": len(self.ids)}
+        columns = {"target": len(self.targets), "id": len(self.ids)}
         if self.groups is not None:
-            columns["groups"] = len(self.groups)
+            columns["group"] = len(self.groups)
         if self.blocks is not None:
-            columns["blocks"] = len(self.blocks)
+            columns["block"] = len(self.blocks)
         if self.weights is not None:
-            columns["weights"] = len(self.weights)
-        columns |= {f"values of {name!r}": len(values) for name, values in self.metadata.items()}
+            columns["weight"] = len(self.weights)
+        columns |= {f"value of {name!r}": len(values) for name, values in self.metadata.items()}
         for column, length in columns.items():
             if length != n:
-                raise DataError(f"{self.name} has {n:,} pictures but {length:,} {column}. Each picture needs one.")
+                noun, of, name = column.partition(" of ")
+                raise DataError(
+                    f"{self.name} has {format_count(n, 'picture')} but {format_count(length, noun)}{of}{name}. "
+                    "Each picture needs one."
+                )
         self._check_targets()
         self._check_splits()
         if self.weights is not None and not ((self.weights > 0) & np.isfinite(self.weights)).all():
@@ -195,7 +200,7 @@ class Source:
             first = int(np.flatnonzero(wrong)[0])
             raise DataError(
                 f"Targets of {self.name} {rule}. Got {self.targets[first]} at row {first} ({self.ids[first]}); "
-                f"{np.count_nonzero(wrong):,} such rows in all."
+                f"{format_count(int(np.count_nonzero(wrong)), 'such row')} in all."
             )
 
     def _check_splits(self) -> None:
@@ -210,7 +215,7 @@ class Source:
                 other = list(self.splits)[owner[taken[0]]]
                 raise DataError(
                     f"{self.ids[taken[0]]} is in both {other} and {split} of {self.name} "
-                    f"({len(taken):,} such pictures). A picture belongs to one split."
+                    f"({format_count(len(taken), 'such picture')}). A picture belongs to one split."
                 )
             owner[rows] = number
 

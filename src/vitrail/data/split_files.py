@@ -121,7 +121,8 @@ def _iter_split_lines(path: Path) -> Iterator[list[str]]:
 def _check_missing_images(source: Source, missing: list[str], count: int) -> tuple[str, ...]:
     if not missing:
         return ()
-    what = f"{len(missing):,} of the run's {count:,} pictures are no longer in {source.name}: {_join_ids(missing)}."
+    counted = f"{len(missing):,} of the run's {count:,} pictures {'is' if len(missing) == 1 else 'are'}"
+    what = f"{counted} no longer in {source.name}: {_join_ids(missing)}."
     if len(missing) >= LOST_FILES and len(missing) > LOST_SHARE * count:
         raise DataError(f"{what} Put them back where they were, or begin a new run with those that are left.")
     return (f"{what} It goes on without them.",)

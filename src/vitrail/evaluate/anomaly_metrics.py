@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import config
 from ..data.labels.defects import DEFECT
+from ..formatting import format_count
 from ..stats import auc
 from ..stats.intervals import bootstrap_interval, proportion_interval
 from .conformal import Promise
@@ -107,7 +108,7 @@ class AnomalyMetrics:
             promised = "" if self.alpha is None else f", {self.alpha:.1%} promised"
             parts.append(f"false alarms {self.false_alarms:.1%} of {self.good:,} good ones{promised}")
         if self.recall is not None:
-            parts.append(f"found {self.recall:.1%} of {self.defects:,} defects")
+            parts.append(f"found {self.recall:.1%} of {format_count(self.defects, 'defect')}")
         text = "; ".join(parts)
         return text if self.auroc is not None else f"{text[:1].upper()}{text[1:]}, {where}"
 
@@ -126,8 +127,8 @@ class AnomalyMetrics:
 
     def table(self) -> str:
         """The metrics, and one line per type of defect, for the terminal."""
-        count = f"n = {self.n:,}: {self.good:,} good, {self.defects:,} defects"
-        lines = [count + ("" if self.groups is None else f", in {self.groups:,} groups")]
+        count = f"n = {self.n:,}: {self.good:,} good, {format_count(self.defects, 'defect')}"
+        lines = [count + ("" if self.groups is None else f", in {format_count(self.groups, 'group')}")]
         rows = (
             ("AUROC", self.auroc, self.auroc_interval),
             ("average precision", self.average_precision, self.average_precision_interval),

@@ -18,6 +18,7 @@ from ..argument_types import check_calls
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..data.source import Source, Task
 from ..files.atomic import write_bytes
+from ..formatting import format_count
 from .predictions import LABEL_THRESHOLD
 from .tables import format_float32, image_path
 
@@ -238,8 +239,11 @@ class LabelErrorReport:
         """Counts of judged and listed labels, the judges, and the file."""
         worth = "cannot be told" if self.worth is None else f"is {self.worth:.4f}"
         share = len(self.suspects) / max(1, self.cells)
-        judged = f"{self.cells:,} labels of {self.pictures:,} pictures judged by {self.judges}"
-        found = f"{len(self.suspects):,} labels ({share:.1%}) are likely to be wrong"
+        judged = (
+            f"{format_count(self.cells, 'label')} of {format_count(self.pictures, 'picture')} judged by {self.judges}"
+        )
+        count = len(self.suspects)
+        found = f"{format_count(count, 'label')} ({share:.1%}) {'is' if count == 1 else 'are'} likely to be wrong"
         lines = [f"{self.source}: {judged}, each on what it has not seen; their {self.figure} {worth}."]
         lines += [self.withheld] if self.withheld else []
         lines += [] if self.inconclusive else [f"{found}. They are in {where}."]

@@ -149,14 +149,15 @@ class ClassificationMetrics:
         if predicted:
             names = ", ".join(predicted[:5]) + (", ..." if len(predicted) > 5 else "")
             effect = f"and of those that were predicted ({names}) each counts 0 in macro F1"
-        return f"{len(absent)} of {len(self.per_class)} classes do not occur among these pictures, {effect}."
+        does = "does" if len(absent) == 1 else "do"
+        return f"{len(absent)} of {len(self.per_class)} classes {does} not occur among these pictures, {effect}."
 
     def __str__(self) -> str:
         return self.table()
 
     def table(self) -> str:
         """The headline and one line per class, for the terminal."""
-        n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
+        n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {format_count(self.groups, 'group')}")
         shares = {
             "accuracy": (self.accuracy, self.accuracy_interval),
             "balanced accuracy": (self.balanced_accuracy, self.balanced_accuracy_interval),

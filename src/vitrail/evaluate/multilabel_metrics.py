@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from .. import config
+from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc, roc_auc_with_influence
 from ..stats.intervals import Interval, bootstrap_intervals, effective_count, mean_of_rates_interval
@@ -137,7 +138,7 @@ class MultilabelMetrics:
         """The headline and one line per label, for the terminal."""
         width = max(5, *(len(one.name) for one in self.per_label))
         heads = f"{'label':<{width}}  {'known':>6}  {'with it':>7}  {'AUROC':>6}  {'95 % interval':>16}"
-        n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
+        n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {format_count(self.groups, 'group')}")
         lines = [
             f"AUROC             {_format_4_digits(self.auroc)}  ({_format_interval(self.auroc_interval)}, {n})",
             (

@@ -26,6 +26,7 @@ from ..data.csv_injection import escape_cell, unescape_cell
 from ..data.labels.defects import ANOMALY_CLASSES, GOOD
 from ..data.source import Task
 from ..errors import DataError, UsageError
+from ..formatting import format_count
 from .tables import (
     NO_LABELS,
     ColumnKind,
@@ -103,7 +104,7 @@ class ClassificationPredictions(PredictionTable):
     """n names: what the source calls the image, good or the type of its defect; None if it does not say."""
 
     def __post_init__(self) -> None:
-        _check_prediction_shape(self, self.probabilities, self.classes, "classes need probabilities")
+        _check_prediction_shape(self, self.probabilities, self.classes, "class", "classes", "probabilities")
         if self.predicted is not None and self.predicted.shape != (len(self.ids),):
             raise UsageError(f"One answer per picture is needed, {len(self.ids)}. Got {len(self.predicted)}.")
         if self.targets is not None and len(self.targets) != len(self.ids):
@@ -311,7 +312,7 @@ class MultilabelPredictions(PredictionTable):
     """bool [n, K]: the predicted labels; None takes a threshold of 0.5."""
 
     def __post_init__(self) -> None:
-        _check_prediction_shape(self, self.probabilities, self.classes, "labels need probabilities")
+        _check_prediction_shape(self, self.probabilities, self.classes, "label", "labels", "probabilities")
         if self.targets is not None and self.targets.shape != self.probabilities.shape:
             raise UsageError(f"Targets must have shape {self.probabilities.shape}. Got {self.targets.shape}.")
         if self.predicted is not None and self.predicted.shape != self.probabilities.shape:
@@ -441,7 +442,7 @@ class RegressionPredictions(PredictionTable):
     answer where the mask is known, and by mask; None without masks to compare with, or for another task."""
 
     def __post_init__(self) -> None:
-        _check_prediction_shape(self, self.values, self.columns, "columns need values")
+        _check_prediction_shape(self, self.values, self.columns, "column", "columns", "values")
         if self.targets is not None and self.targets.shape != self.values.shape:
             raise UsageError(f"Targets must have shape {self.values.shape}. Got {self.targets.shape}.")
         if self.values.dtype != np.float64:
@@ -676,13 +677,16 @@ def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
 # -- Parts of the tables
 
 
-def _check_prediction_shape(table: PredictionTable, predictions: np.ndarray, names: tuple[str, ...], what: str) -> None:
+def _check_prediction_shape(
+    table: PredictionTable, predictions: np.ndarray, names: tuple[str, ...], thing: str, things: str, what: str
+) -> None:
     """Refuse predictions that are not one row per image and one column per name."""
     shape = (len(table.ids), len(names))
     if predictions.shape != shape or len(table.paths) != len(table.ids):
         raise UsageError(
-            f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
-            f"paths. Got {predictions.shape} and {len(table.paths)} paths."
+            f"Predictions of {format_count(shape[0], 'id')} and {format_count(shape[1], thing, things)} need {what} of "
+            f"shape {shape} and as many "
+            f"paths. Got {predictions.shape} and {format_count(len(table.paths), 'path')}."
         )
     if table.abstain_reasons and len(table.abstain_reasons) != len(table.ids):
         raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstain_reasons)}.")

@@ -85,7 +85,8 @@ class RobustnessReport:
         name = self.figure[0].upper() + self.figure[1:]
         split = f" ({self.split})" if self.split else ""
         return (
-            f"{name} on {self.n:,} pictures{split}: {self._format_with_interval(self.clean, self.clean_interval)}; "
+            f"{name} on {format_count(self.n, 'picture')}{split}: "
+            f"{self._format_with_interval(self.clean, self.clean_interval)}; "
             f"disturbed in {len(self.disturbances)} ways of {len(SEVERITIES)} severities "
             f"{self._format_with_interval(self.mean, self.mean_interval)} in the mean; worst: {worst}"
         )

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from .. import config
+from ..formatting import format_count
 from ..stats.intervals import bootstrap_intervals
 from .metrics import describe_images, metric_fields, no_targets_error, require_finite
 from .predictions import RegressionPredictions
@@ -73,7 +74,7 @@ class SegmentationMetrics:
 
     def table(self) -> str:
         """The means, and one line per class, for the terminal."""
-        lines = [f"n = {self.n:,}" + ("" if self.groups is None else f", in {self.groups:,} groups")]
+        lines = [f"n = {self.n:,}" + ("" if self.groups is None else f", in {format_count(self.groups, 'group')}")]
         for name, title in (("mean_iou", "mean IoU"), ("mean_dice", "mean Dice"), ("pixel_accuracy", "pixels right")):
             value, span = vars(self)[name], vars(self)[f"{name}_interval"]
             if value is not None:

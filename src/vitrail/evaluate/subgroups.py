@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
 from .. import config
+from ..formatting import format_count
 from .predictions import RegressionPredictions, TaskPredictions
 from .primary_metric import PrimaryMetric, compute_primary_metric
 
@@ -77,7 +78,7 @@ class SubgroupReport:
     def table(self) -> str:
         """One line per subgroup, for the terminal."""
         overall = f"{_format_number(self.overall)} ({_format_interval(self.interval)})"
-        lines = [f"{self.figure} of all {self.n:,} pictures: {overall}"]
+        lines = [f"{self.figure} of all {format_count(self.n, 'picture')}: {overall}"]
         for column in self.columns:
             shown = column.slices[:MAX_TABLE_SUBGROUPS]
             width = max(len(column.name), *(len(one.value) for one in shown))

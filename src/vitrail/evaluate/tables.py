@@ -22,6 +22,7 @@ from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..files import atomic
 from ..files.disk import check_writable
+from ..formatting import format_count
 
 if TYPE_CHECKING:
     import pandas
@@ -160,7 +161,7 @@ class PredictionTable(ABC):
         """The first rows."""
         rows = [str(row) for row in islice(self, SHOWN_ROWS)]
         more = [f"... and {len(self) - SHOWN_ROWS:,} more"] if len(self) > SHOWN_ROWS else []
-        return "\n  ".join([f"{type(self).__name__}, {len(self):,} images", *rows, *more])
+        return "\n  ".join([f"{type(self).__name__}, {format_count(len(self), 'image')}", *rows, *more])
 
     def _row_fields(self) -> Iterator[dict[str, str]]:
         """The fields of a `PredictionRow`, for each image."""

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import UsageError
+from ..formatting import format_count
 from ..model.vit import Block, ViT
 from .attribution import (
     AttributionMap,
@@ -120,7 +121,7 @@ def _path_points(images: Tensor, empty: Tensor, steps: int, patches: int) -> Ite
 
 def _completeness_note(gap: float, change: float, steps: int) -> str:
     share = f"{gap / abs(change):.2%}" if change else f"{gap:.2g}"
-    return f"{steps} steps leave a gap of {share} of the score's change, {change:+.3g}."
+    return f"{format_count(steps, 'step leaves', 'steps leave')} a gap of {share} of the score's change, {change:+.3g}."
 
 
 # -- Attention relevance

@@ -33,6 +33,7 @@ from ..evaluate.predictions import (
     read_label_predictions_csv,
     read_regression_predictions_csv,
 )
+from ..formatting import format_count
 from ..predict.predictor import PredictorMember
 from .browser_page import is_single_file
 from .verify import (
@@ -153,8 +154,8 @@ def prove_page(
     if exact.num_refused:
         name, why = next((name, why) for name, why in answers.refused.items() if name not in {f.name for f in others})
         raise DamagedFileError(
-            f"The page does not answer {exact.num_refused:,} pictures that the run answers, such as {name}: {why} "
-            "Nothing is kept; please report this model."
+            f"The page does not answer {format_count(exact.num_refused, 'picture')} that the run answers, such as "
+            f"{name}: {why} Nothing is kept; please report this model."
         )
     if precision == "float32" and not exact.difference <= SCORE_TOLERANCE:
         raise DamagedFileError(

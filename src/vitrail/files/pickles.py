@@ -511,7 +511,7 @@ class TensorMaker:
         last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
         if count and (last >= storage.numel or count > storage.numel):
             raise BrokenPickleError(
-                f"a tensor of shape {list(shape)[:16]} goes beyond its storage of {storage.numel} numbers"
+                f"a tensor of shape {list(shape)[:16]} goes beyond its storage of size {storage.numel}"
             )
         self._byte_budget -= count * storage.dtype.itemsize
         if self._byte_budget < 0:

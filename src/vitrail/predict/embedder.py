@@ -20,6 +20,7 @@ from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.inference import DEFAULT_SETTINGS, DTYPES, InferenceSettings, inference_mode
+from ..formatting import format_count
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .predictor import Predictor
@@ -219,7 +220,8 @@ def find_nearest(
         raise UsageError(f"At least one nearest picture must be asked for. Got {count}.")
     if others < 1:
         raise UsageError(
-            f"There is nothing to find among {len(among)} pictures{'' if include_self else ' but each itself'}."
+            f"There is nothing to find among {format_count(len(among), 'picture')}"
+            f"{'' if include_self else ' but each itself'}."
         )
     if queries.shape[1] != among.shape[1]:
         raise UsageError(

@@ -16,6 +16,7 @@ from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import PerColumnMetrics, RegressionMetrics
 from ..evaluate.segmentation_metrics import MaskClassMetrics, SegmentationMetrics
 from ..evaluate.task_metrics import TaskMetrics
+from ..formatting import format_count
 from . import provenance
 from .provenance import ReportFacts, SplitCount
 
@@ -55,7 +56,7 @@ def performance_section(
     """
     plain = f"{metrics.split} pictures"
     what = plain if copies else SPLIT_DESCRIPTIONS.get(metrics.split, plain)
-    grouped = "" if metrics.groups is None else f", in {metrics.groups:,} groups such as patients"
+    grouped = "" if metrics.groups is None else f", in {format_count(metrics.groups, 'group')} such as patients"
     fitted = "" if metrics.split == "test" else " Temperature and thresholds were fitted on them too."
     return "\n".join(
         [
@@ -102,7 +103,9 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
         ]
     if isinstance(metrics, MultilabelMetrics):
         return [
-            _number_line(f"AUROC, mean of {metrics.counted} labels", metrics.auroc, metrics.auroc_interval),
+            _number_line(
+                f"AUROC, mean of {format_count(metrics.counted, 'label')}", metrics.auroc, metrics.auroc_interval
+            ),
             _number_line("Average precision", metrics.average_precision, metrics.average_precision_interval),
             _number_line("Macro F1", metrics.f1, metrics.f1_interval),
             _number_line("Log loss", metrics.log_loss, metrics.log_loss_interval),

@@ -113,7 +113,7 @@ def _describe_decision(kept: KeptDecisions, stored: TaskPredictions, decided: Ta
     return (
         f"Every figure here is of the decision {kept.in_use} ({kept.current.describe()}), kept{author} on "
         f"{record.get('time', '')[:16].replace('T', ' ')}. It answers {count_changes(stored, decided):,} of these "
-        f"{len(stored):,} pictures otherwise than the training's own."
+        f"{format_count(len(stored), 'picture')} otherwise than the training's own."
     )
 
 

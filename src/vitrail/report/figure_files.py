@@ -14,6 +14,7 @@ from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.task_metrics import TaskMetrics
 from ..explain.matplotlib_style import default_style, import_matplotlib
 from ..files import atomic
+from ..formatting import format_count
 from .charts import CalibrationChart, Chart, ChartLine
 from .curves_section import CurvesSection
 from .task_sections import MAX_MATRIX_CLASSES
@@ -129,7 +130,7 @@ def plot_confusion(metrics: ClassificationMetrics) -> Figure:
     short = [name if len(name) <= 24 else f"{name[:23]}…" for name in names]
     axes.set_xticks(range(len(names)), short, rotation=90 if max(map(len, short)) > 3 else 0)
     axes.set_yticks(range(len(names)), short)
-    axes.set(xlabel="predicted", ylabel="is", title=f"Confusion matrix, {metrics.n:,} pictures")
+    axes.set(xlabel="predicted", ylabel="is", title=f"Confusion matrix, {format_count(metrics.n, 'picture')}")
     axes.title.set_fontsize("medium")
     for (row, column), count in np.ndenumerate(matrix):
         if count:

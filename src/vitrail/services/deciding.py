@@ -40,6 +40,7 @@ from ..evaluate.thresholds import MIN_PER_SIDE, DecisionSettings, ThresholdRule
 from ..evaluate.tolerance_bands import Band, judge_bands, parse_bands
 from ..files import atomic
 from ..files.lock import Lock
+from ..formatting import format_count
 from ..predict.kept_decisions import find_unreadable_decisions, read_kept_decisions
 from ..report.provenance import load_groups
 from ..train.run_folder import RunFolder, first_run_folder, is_folds_folder
@@ -611,7 +612,7 @@ def _describe_limits(stored: StoredRun, new: Decisions) -> tuple[str, ...]:
         name = without[0]
         notes.append(
             f"The rule was not fitted for {', '.join(without[:6])}, answered from 0.5 on: validation has "
-            f"{counts[name][0]:,} pictures with {name} and {counts[name][1]:,} without it."
+            f"{format_count(counts[name][0], 'picture')} with {name} and {counts[name][1]:,} without it."
         )
     if TEST not in stored.tables:
         notes.append("No test predictions are stored, so the rule is judged on the pictures that it was fitted to.")

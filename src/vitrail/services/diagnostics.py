@@ -29,6 +29,7 @@ from ..evaluate.quick_metrics import compute_quick_metrics
 from ..evaluate.robustness import ProgressWrapper, RobustnessReport, corruption_kinds, measure_robustness
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
+from ..formatting import format_count
 from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import Predictor, PredictorMember
@@ -123,7 +124,8 @@ def _preprocess_rows(
         else:
             kept.append(row)
     if not images:
-        raise DataError(f"None of {len(rows):,} pictures of {source.name} can be read, so none can be disturbed.")
+        count = format_count(len(rows), "picture")
+        raise DataError(f"None of {count} of {source.name} can be read, so none can be disturbed.")
     return torch.stack(images), np.array(kept, np.int64), tuple(skipped)
 
 

@@ -39,6 +39,7 @@ from ..evaluate.shortcut_reliance import MaskedModel, PixelMask, ShortcutReport
 from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
+from ..formatting import format_count
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..report.cards import list_copy_warnings
@@ -436,7 +437,10 @@ def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
             "Give another SOURCE, or train both models with the same seed."
         )
     if left := len(labelled.rows) - len(kept):
-        text = f"{left:,} pictures that {run} has learnt from are left out; {len(kept):,} are new to both."
+        text = (
+            f"{format_count(left, 'picture')} that {run} has learnt from {'is' if left == 1 else 'are'} left out; "
+            f"{len(kept):,} are new to both."
+        )
         return _add_note(replace(labelled, rows=kept), text)
     return labelled
 

@@ -87,8 +87,8 @@ class ChunkedPredictResult:
             from_parts = f"from {format_count(self.num_chunks, 'part')}; {self.folder} may be deleted now"
             return f"{format_count(self.num_rows, 'row')} written to {self.to}, {from_parts}"
         return (
-            f"Rank {self.rank} of {self.world_size} has written its share; {self.num_missing:,} of "
-            f"{self.num_chunks:,} parts are still to come in {self.folder}. The last process to end joins them; if one "
+            f"Rank {self.rank} of {self.world_size} has written its share; still to come are {self.num_missing:,} of "
+            f"{format_count(self.num_chunks, 'part')} in {self.folder}. The last process to end joins them; if one "
             "died, repeat the same command"
         )
 

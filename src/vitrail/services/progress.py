@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..errors import escape_unprintable
-from ..formatting import format_duration
+from ..formatting import format_count, format_duration
 
 ItemT = TypeVar("ItemT")
 
@@ -67,7 +67,7 @@ def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], i
         if now - began > SECONDS_UNTIL_SHOWN and now - last > every:
             last, shown = now, True
             left = format_duration((now - began) / done * (total - done))
-            _write_progress(f"{done:,} of {total:,} pictures, {left} left", terminal)
+            _write_progress(f"{done:,} of {format_count(total, 'picture')}, {left} left", terminal)
     if terminal and shown:
         _write_progress("", terminal)
 

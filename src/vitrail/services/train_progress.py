@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from ..errors import InterruptedRun, escape_unprintable
-from ..formatting import format_bytes, format_duration
+from ..formatting import format_bytes, format_count, format_duration
 from ..train.distributed.collectives import is_rank0
 from ..train.events import (
     Event,
@@ -273,17 +273,21 @@ def format_plan(plan_event: PlanEvent) -> list[str]:
     """
     plan, model, recipe = plan_event.plan, plan_event.plan.model, plan_event.plan.recipe
     height, width = model.input_size
-    patches = f"{model.input_grid.patches:,} patches of {model.patch[0]} x {model.patch[1]}"
+    patches = f"{format_count(model.input_grid.patches, 'patch', 'patches')} of {model.patch[0]} x {model.patch[1]}"
     images = f"{height} x {width} x {model.channels}, {patches}"
     images += f" in {model.tiles[0]} x {model.tiles[1]} tiles" if model.is_tiled else ""
     machine = f"{recipe.optimizer}, {plan.compute.device}, {plan.compute.precision}"
     rows = [
-        ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
+        (
+            "model",
+            f"{plan.model_name}: {format_count(model.depth, 'block')}, width {model.width}".removeprefix(": "),
+            "model_name",
+        ),
         ("pictures", images, "model.tiles" if model.is_tiled else "model.image_size"),
         ("values", _describe_values(plan), "image.bit_depth"),
         ("pre-training", _describe_pretraining(plan), "pretrain.steps"),
         ("teacher", _describe_teacher(plan), "distill.steps" if plan.distill.has_first_stage else "distill.teacher"),
-        ("steps", f"{recipe.steps:,} of {recipe.batch_size} pictures", "recipe.steps"),
+        ("steps", f"{recipe.steps:,} of {format_count(recipe.batch_size, 'picture')}", "recipe.steps"),
         ("early steps", _describe_early_steps(plan), "recipe.patch_keep_rate"),
         ("variety", _describe_augmentation(plan), "recipe.mixup"),
         ("answers", *_describe_tta(recipe)),
@@ -340,7 +344,10 @@ def _describe_pretraining(plan: Plan) -> str:
         return ""
     further = f", also of {Path(settings.extra_images).name}" if settings.extra_images else ""
     batch = settings.batch_size or plan.recipe.batch_size
-    return f"{settings.steps:,} steps of {batch} pictures{further}, {settings.mask_ratio:.0%} hidden"
+    return (
+        f"{format_count(settings.steps, 'step')} of {format_count(batch, 'picture')}{further}, "
+        f"{settings.mask_ratio:.0%} hidden"
+    )
 
 
 def _describe_teacher(plan: Plan) -> str:
@@ -350,8 +357,8 @@ def _describe_teacher(plan: Plan) -> str:
         return ""
     name = "a CNN" if settings.teacher == CNN_TEACHER else Path(settings.teacher).name
     if settings.kind == "features":
-        return f"{settings.steps:,} steps of the features of {name}"
-    own = f" of {settings.steps:,} steps" if settings.teacher == CNN_TEACHER else ""
+        return f"{format_count(settings.steps, 'step')} of the features of {name}"
+    own = f" of {format_count(settings.steps, 'step')}" if settings.teacher == CNN_TEACHER else ""
     return f"{name}{own}, {settings.alpha:.0%} of the loss"
 
 

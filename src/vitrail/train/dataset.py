@@ -372,7 +372,7 @@ def _check_images(dataset: Dataset, plan: Plan) -> DataCheckReport:
     if findings.bad_images and not plan.data.skip_bad:
         listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad_images[:20])
         more = f" and {len(findings.bad_images) - 20:,} more" if len(findings.bad_images) > 20 else ""
-        count = f"{len(findings.bad_images):,} of {len(dataset.source):,} pictures cannot be read"
+        count = f"{len(findings.bad_images):,} of {format_count(len(dataset.source), 'picture')} cannot be read"
         if findings.is_partial:
             count = (
                 f"At least {count}, of the {findings.checked_count:,} that the check had time for (vitrail check SOURCE"

@@ -74,7 +74,9 @@ class SeenCopies:
         fitted = f"{val:,} of these {n:,} pictures served {run} for validation, on which it was calibrated"
         counted = " and ".join([learnt] * bool(train) + [fitted] * bool(val))
         such_as = f" (the same contents, such as {', '.join(self.examples)})" if self.examples else ""
-        missed = f" Of {self.num_missing:,} pictures of the run it is not known." if self.num_missing else ""
+        missed = (
+            f" Of {format_count(self.num_missing, 'picture')} of the run it is not known." if self.num_missing else ""
+        )
         return f"{counted}, so the figures are too good{such_as}.{missed}"
 
 

@@ -60,7 +60,7 @@ def test_the_fingerprint_of_files_changes_with_their_sizes(tmp_path):
     [
         ({"targets": np.array([0, 1])}, r"drawn has 4 pictures but 2 targets\. Each picture needs one"),
         ({"ids": ("w",)}, r"4 pictures but 1 ids"),
-        ({"groups": np.array([1])}, r"4 pictures but 1 groups"),
+        ({"groups": np.array([1])}, r"4 pictures but 1 group"),
         ({"targets": np.array([0, 1, 2, -1])}, r"must lie in 0\.\.1, .*Got 2 at row 2 \(y\); 2 such rows in all"),
         ({"splits": {"holdout": np.array([0])}}, r"called train, val, test\. drawn has one called 'holdout'"),
         ({"splits": {"test": np.array([4])}}, r"Split test of drawn names rows beyond its 4 pictures"),
@@ -90,11 +90,11 @@ def with_one(value: float, task: str = "multilabel") -> dict[str, object]:
     [
         ({"task": "regression", "targets": np.zeros(4)}, r"one column per output, 2\. Got shape \(4,\)"),
         ({"task": "multilabel", "targets": np.zeros((4, 3))}, r"one column per output, 2\. Got shape \(4, 3\)"),
-        (with_one(1.5), r"must lie in 0\.\.1, or be NaN where unknown\. Got .* at row 2 \(y\); 1 such rows"),
+        (with_one(1.5), r"must lie in 0\.\.1, or be NaN where unknown\. Got .* at row 2 \(y\); 1 such row"),
         (with_one(np.inf, "regression"), r"must be finite numbers, or NaN where unknown\. Got .* at row 2"),
         (with_one(0.7, "classification"), r"must be probabilities that sum to 1\. Got .* at row 2"),
         ({"blocks": np.array([0, 0, 1])}, r"4 pictures but 3 blocks"),
-        ({"metadata": {"age": ["1"]}}, r"4 pictures but 1 values of 'age'"),
+        ({"metadata": {"age": ["1"]}}, r"4 pictures but 1 value of 'age'"),
     ],
 )
 def test_targets_of_each_task_keep_its_rule(changes, message):

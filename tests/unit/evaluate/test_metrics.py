@@ -152,7 +152,7 @@ def test_classes_that_do_not_occur_are_named_where_they_pull_a_mean():
     given = table([0, 0, 1, 1], [[0.9, 0.1, 0], [0.1, 0.2, 0.7], [0.3, 0.7, 0], [0.6, 0.4, 0]])
     found = compute_classification_metrics(given, samples=5)
     assert found.macro_f1 == pytest.approx((0.5 + 2 / 3 + 0) / 3)
-    assert "1 of 3 classes do not occur among these pictures, and of those that were predicted (c)" in found.table()
+    assert "1 of 3 classes does not occur among these pictures, and of those that were predicted (c)" in found.table()
     unseen = compute_classification_metrics(table([0, 1], [[0.9, 0.1, 0], [0.2, 0.8, 0]]), samples=5)
     assert "so they count in no mean over classes" in unseen.table()
     assert "do not occur" not in compute_classification_metrics(drawn(), samples=5).table()

@@ -80,7 +80,7 @@ def test_joining_parts_gives_the_whole():
 
 
 def test_shapes_that_do_not_fit_are_named():
-    with pytest.raises(UsageError, match=r"1 columns need values of shape \(1, 1\).*Got \(1, 2\)"):
+    with pytest.raises(UsageError, match=r"1 column need values of shape \(1, 1\).*Got \(1, 2\)"):
         RegressionPredictions(paths=("",), ids=("0",), split="", targets=None, values=np.zeros((1, 2)), columns=("a",))
     with pytest.raises(UsageError, match=r"must have shape \(1, 1\)\. Got \(2, 1\)"):
         RegressionPredictions(

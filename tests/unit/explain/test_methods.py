@@ -164,7 +164,7 @@ def test_X10_notes_tell_the_gap_of_integrated_gradients():
     model, images = model_and_images()
     few = explain_images(model, images, "integrated", targets=0, options=MethodOptions(steps=1)).notes
     enough = explain_images(model, images, "integrated", targets=0).notes
-    assert all(note.startswith("1 steps leave a gap of ") for note in few)
+    assert all(note.startswith("1 step leaves a gap of ") for note in few)
     gaps = [float(note.split("gap of ")[1].split("%")[0]) for note in enough]
     assert len(gaps) == 3 and max(gaps) <= 1
 

@@ -99,7 +99,7 @@ def test_a_picture_that_the_page_refuses_is_named_unless_the_browser_decodes_it(
     files = files_of(one.spec, 6, 2)
     proof = proving(one, files, answered(one, files, refused=["007.npy"]))
     assert proof.decoded.num_refused == 1 and str(proof).endswith(", 1 are not read there")
-    with pytest.raises(DamagedFileError, match=r"does not answer 1 pictures that the run answers, such as 002\.npy"):
+    with pytest.raises(DamagedFileError, match=r"does not answer 1 picture that the run answers, such as 002\.npy"):
         proving(one, files, answered(one, files, refused=["002.npy"]))
 
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_found_is_refused():
     vectors = np.ones((1, 3), np.float32)
     with pytest.raises(UsageError, match=r"At least one nearest picture must be asked for\. Got 0"):
         find_nearest(vectors, vectors, 0)
-    with pytest.raises(UsageError, match=r"nothing to find among 1 pictures but each itself"):
+    with pytest.raises(UsageError, match=r"nothing to find among 1 picture but each itself"):
         find_nearest(vectors, vectors, 1, include_self=False)
     with pytest.raises(UsageError, match=r"Got 3 numbers a picture and 4"):
         find_nearest(vectors, np.ones((2, 4), np.float32), 1)

@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_refused_or_left_out(predictor):
         evaluate_corruptions(predictor, labelled, "films")
     found = evaluate_corruptions(predictor, labelled, "films", skip_bad=True)
     assert found.robustness.n == 2 and [name for name, _ in found.skipped] == ["1.png"]
-    with pytest.raises(DataError, match=r"None of 1 pictures of zoo can be read"):
+    with pytest.raises(DataError, match=r"None of 1 picture of zoo can be read"):
         evaluate_corruptions(predictor, LabelledImages(labelled.source, np.array([1]), "all"), "films", skip_bad=True)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...errors import ResourceError, UsageError, escape_unprintable
 from ...files.disk import check_writable
+from ...formatting import format_count
 from ...runtime import PrecisionName
 from ...services import progress
 from ..arguments import Command, print_json
@@ -364,7 +365,10 @@ class Evaluate(Command):
             )
             return 0
         print(f"{self.model} (first) against {self.against} (second)")
-        print(f"on {compared.first.source}, split {compared.comparison.split}, {compared.comparison.n:,} pictures")
+        print(
+            f"on {compared.first.source}, split {compared.comparison.split}, "
+            f"{format_count(compared.comparison.n, 'picture')}"
+        )
         print(f"{compared.comparison.table()}\n{verdict}")
         progress.print_skipped_images(compared.first.predictions)
         return 0

@@ -78,7 +78,7 @@ def describe_teaching(result: TeachResult, run: Path) -> list[str]:
     pictures = format_count(result.pictures, "good picture") + (f" ({', '.join(changes)})" if changes else "")
     before = result.alpha_before, result.alarm_score_before
     lines = [
-        f"Bank     {result.version}, in use: {pictures}, {result.patches:,} patches",
+        f"Bank     {result.version}, in use: {pictures}, {format_count(result.patches, 'patch', 'patches')}",
         f"Promise  {result.alpha:.2%} false alarms (before: {before[0]:.2%}); at best {result.least_alpha:.2%}",
         f"Defect   above a score of {result.alarm_score:.4f} (before: {before[1]:.4f})",
     ]

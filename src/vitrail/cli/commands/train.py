@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ... import config, runtime
 from ...errors import UsageError, escape_unprintable
 from ...files.atomic import check_new_path, write_text
-from ...formatting import MIN_TEST_IMAGES, format_duration
+from ...formatting import MIN_TEST_IMAGES, format_count, format_duration
 from ...train.signals import ignore_save_signals
 from ..arguments import Command, format_fields, print_json, to_flag
 
@@ -278,7 +278,7 @@ class Train(Command):
                 f"Next    {_suggest_next(finished)}"
             )
             if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
-                few = f"{finished.metrics.n} held-out pictures tell little"
+                few = f"{format_count(finished.metrics.n, 'held-out picture tells', 'held-out pictures tell')} little"
                 no_folds = isinstance(finished.metrics, AnomalyMetrics | SegmentationMetrics)
                 advice = "" if no_folds else "; --folds 5 holds out every picture once"
                 print(f"Few     {few}{advice}.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
-from ...formatting import format_duration
+from ...formatting import format_count, format_duration
 from ...train.signals import ignore_save_signals
 from ..arguments import Command, format_table, print_json, to_flag
 
@@ -124,6 +124,6 @@ class Tune(Command):
         print(format_table(rows))
         if finished is not None:
             seconds = format_duration(sum(one.seconds for one in tuned.results))
-            print(f"{finished.metrics.headline()}, after {seconds} of {len(tuned.trials)} trials.")
+            print(f"{finished.metrics.headline()}, after {seconds} of {format_count(len(tuned.trials), 'trial')}.")
         print(f"Run     {best}\nReport  {best / 'report.html'}\nNext    vitrail predict {best} PICTURE...")
         return 0

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ...formatting import format_count
 from ..labels.numbers import number_key
 from ..source import Source
 from .findings import MAX_SHOWN, DataIssue, Severity, join_names
@@ -167,7 +168,8 @@ def _check_outliers(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIss
             yield DataIssue(
                 code="outliers",
                 severity="warning",
-                text=f"{len(far):,} values of {name!r} lie very far from the rest: {join_names(named, len(far))}.",
+                text=f"{format_count(len(far), 'value')} of {name!r} {'lies' if len(far) == 1 else 'lie'} "
+                f"very far from the rest: {join_names(named, len(far))}.",
                 advice="One of them outweighs thousands of others in the loss. Correct them or leave them out.",
                 rows=tuple(far.tolist()),
             )

@@ -145,7 +145,7 @@ class DataCheckReport:
     def _header_lines(self) -> list[str]:
         seen = "" if not self.is_partial else f", {self.checked_count:,} of them looked at"
         unusable = f"{len(self.bad_images):,} of them unusable" if self.bad_images else "all of them usable"
-        lines = [f"{self.name}: {self.image_count:,} pictures{seen}, {unusable}"]
+        lines = [f"{self.name}: {format_count(self.image_count, 'picture')}{seen}, {unusable}"]
         if self.smallest and self.largest:
             small, large = self.smallest, self.largest
             if (small.height, small.width) == (large.height, large.width):

@@ -204,8 +204,9 @@ def _check_groups_in_splits(source: Source, owner: NDArray[np.int64]) -> Iterato
         yield DataIssue(
             code="group-in-two-splits",
             severity="stop",
-            text=f"{len(names):,} groups, of {count:,} pictures, lie in more than one split, so the result would be "
-            f"too good: {join_names(names)}.",
+            text=f"{format_count(len(names), 'group')}, of {format_count(count, 'picture')}, "
+            f"{'lies' if len(names) == 1 else 'lie'} in more than one split, so the result would be too "
+            f"good: {join_names(names)}.",
             advice="Put each group into one split, or leave the split column out and let Vitrail part by groups.",
             rows=tuple(np.flatnonzero(inside & (owner >= 0)).tolist()),
         )
@@ -234,7 +235,8 @@ def _check_group_like_columns(source: Source, owner: NDArray[np.int64]) -> Itera
                 code="column-like-a-group",
                 severity="warning",
                 text=f"Column {column!r} has {distinct:,} values for {len(values):,} pictures, and {len(names):,} of "
-                f"them (of {count:,} pictures) lie in more than one split.",
+                f"them (of {format_count(count, 'picture')}) {'lies' if len(names) == 1 else 'lie'} in more "
+                "than one split.",
                 advice=f"If each is one {kind}, the result will be too good: --group {quote_for_shell(column)} keeps "
                 f"each {kind} in one split.",
             )

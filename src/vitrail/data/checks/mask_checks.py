@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ...formatting import format_part
 from ..labels.defects import MASK_COLUMN
 from ..labels.masks import describe_size_difference, read_mask_values
 from ..parallel import map_in_order
@@ -37,7 +38,8 @@ def _check_sizes(source: Source, stats: ImageStatsTable) -> Iterator[DataIssue]:
         yield DataIssue(
             code="mask-sizes",
             severity="stop",
-            text=f"{len(found):,} of {len(files):,} masks have another size than their picture. {found[0][1]}",
+            text=f"{format_part(len(found), len(files), 'mask', 'has', 'have')} another size than its "
+            f"picture. {found[0][1]}",
             advice="Draw them again, or leave such pictures out.",
             rows=tuple(row for row, _ in found),
         )
@@ -51,7 +53,7 @@ def _check_empty_masks(source: Source, rows: NDArray[np.int64]) -> Iterator[Data
         yield DataIssue(
             code="empty-masks",
             severity="warning",
-            text=f"{len(unknown):,} of {len(rows):,} masks have no known pixel: {named}.",
+            text=f"{format_part(len(unknown), len(rows), 'mask', 'has', 'have')} no known pixel: {named}.",
             advice="Nothing is learnt of them, and nothing measured.",
             rows=tuple(unknown.tolist()),
         )
@@ -60,7 +62,7 @@ def _check_empty_masks(source: Source, rows: NDArray[np.int64]) -> Iterator[Data
         yield DataIssue(
             code="masks-of-one-class",
             severity="hint",
-            text=f"{len(plain):,} of {len(rows):,} masks are of one class throughout: {named}.",
+            text=f"{format_part(len(plain), len(rows), 'mask', 'is', 'are')} of one class throughout: {named}.",
             advice="Pictures without any object are good to have; a mask that was never drawn is not.",
         )
 

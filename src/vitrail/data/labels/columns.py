@@ -394,7 +394,8 @@ def read_groups(name: str, cells: Sequence[object], where: Where) -> tuple[NDArr
     alone = np.flatnonzero(groups == "")
     for row in alone.tolist():
         groups[row] = f"(none, {where(row)})"
-    note = f"{len(alone):,} rows have an empty {name!r}; each counts as a group of its own." if len(alone) else ""
+    empty = f"{format_count(len(alone), 'row has', 'rows have')} an empty {name!r}; each counts as a group of its own."
+    note = empty if len(alone) else ""
     return groups, note
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ...formatting import format_count
+from ...formatting import format_count, format_part
 from ..settings import DataSettings
 from ..source import Task, natural_sort_key, spelling_key
 from .codes import CategoricalColumn, Cell, Where, encode_categorical, format_cell
@@ -121,7 +121,8 @@ def _guess_column_task(name: str, column: CategoricalColumn[Cell], settings: Dat
         count = len({word for value in column.values for word in split_words(value, joined)})
         return "multilabel", f"{here} {count:,} words joined by {joined}, so a picture may have several: labels"
     count = len({_normalize_word(value) for value in column.values if not is_blank(value)})
-    return "classification", f"{here} {count:,} different words, so a picture has one of {count:,} classes"
+    words, classes = format_count(count, "different word"), format_count(count, "class", "classes")
+    return "classification", f"{here} {words}, so a picture has one of {classes}"
 
 
 def _hold_longer_lists(column: CategoricalColumn[Cell], numbers: NumberColumn) -> bool:
@@ -134,7 +135,7 @@ def _guess_number_task(name: str, column: CategoricalColumn[Cell], found: Number
     """Integers are classes, unless there are many; numbers with decimals are a regression target."""
     numbers = [number for number in found.values if number is not None and not math.isnan(number)]
     count = len(set(_read_words(name, column)[0]) - {""})
-    reach = f"{count:,} different values from {min(numbers):g} to {max(numbers):g}"
+    reach = f"{format_count(count, 'different value')} from {min(numbers):g} to {max(numbers):g}"
     few_with_unit = found.unit[-1:].isalnum() and count <= MAX_INTEGER_CLASSES  # "1.5T" and "3T" name a scanner
     if any(number != int(number) for number in numbers) and not few_with_unit:
         reason = f"Column {name!r} holds numbers with decimals ({reach}), so a number is predicted"
@@ -144,7 +145,8 @@ def _guess_number_task(name: str, column: CategoricalColumn[Cell], found: Number
         normalize_column_name(name) in TARGET_COLUMN_NAMES and (numbered or count <= len(column) / 2)
     ):
         kind = f"numbers with {found.unit!r}" if few_with_unit else "whole numbers"
-        reason = f"Column {name!r} holds {kind} ({reach}), so a picture has one of {count:,} classes"
+        reason = f"Column {name!r} holds {kind} ({reach}), so a picture has one of "
+        reason += format_count(count, "class", "classes")
         return "classification", f"{reason}; --task regression would predict them as numbers"
     reason = f"Column {name!r} holds many whole numbers ({reach}), so a number is predicted"
     return "regression", f"{reason}; --task classification would make each value a class"
@@ -203,7 +205,8 @@ def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: W
     if len(not_one):
         raise DataError(
             f"{where(int(not_one[0]))}: {int(np.nansum(encoded.targets[not_one[0]]))} of the {len(columns):,} classes "
-            f"{names} are marked 1, expected exactly one; {len(not_one):,} such rows in all. If a picture may have "
+            f"{names} are marked 1, expected exactly one; {format_count(len(not_one), 'such row')} in all. If a "
+            "picture may have "
             "several, say --task multilabel."
         )
     reason = (
@@ -274,7 +277,10 @@ def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSet
     kept = np.flatnonzero(targets >= 0)
     if len(kept) == len(column):
         return InferredTask("classification", classes, targets, notes=tuple(notes))
-    notes.append(f"Left out {len(column) - len(kept):,} rows whose {name!r} is empty or -1 (--data.uncertain ignore).")
+    notes.append(
+        f"Left out {format_count(len(column) - len(kept), 'row')} whose {name!r} is empty or -1 "
+        "(--data.uncertain ignore)."
+    )
     return InferredTask("classification", classes, targets[kept], notes=tuple(notes), kept_rows=kept)
 
 
@@ -380,7 +386,10 @@ def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str
         notes.append(f"{word!r} in column {name!r} was read as none of the labels, not as one of them.")
     empty = int(np.isnan(targets[:, 0]).sum())
     if empty:
-        notes.append(f"{empty:,} rows have an empty {name!r}: their labels are not known and count neither way.")
+        notes.append(
+            f"{format_count(empty, 'row has', 'rows have')} an empty {name!r}: their labels are not known "
+            "and count neither way."
+        )
     return InferredTask("multilabel", classes, targets, notes=tuple(notes))
 
 
@@ -411,10 +420,15 @@ def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) ->
     notes = []
     if uncertain:
         meaning = {"ignore": "not known", "zero": "absent", "one": "present"}[settings.uncertain]
-        notes.append(f"{uncertain:,} uncertain labels were read as {meaning} (--data.uncertain {settings.uncertain}).")
+        notes.append(
+            f"{format_count(uncertain, 'uncertain label was', 'uncertain labels were')} read as {meaning} "
+            f"(--data.uncertain {settings.uncertain})."
+        )
     empty = int(np.isnan(targets).sum()) - (uncertain if settings.uncertain == "ignore" else 0)
     if empty:
-        notes.append(f"{empty:,} of {targets.size:,} labels are empty: they are not known and count neither way.")
+        notes.append(
+            f"{format_part(empty, targets.size, 'label', 'is', 'are')} empty: they are not known and count neither way."
+        )
     return InferredTask("multilabel", tuple(columns), targets, notes=tuple(notes))
 
 
@@ -427,7 +441,8 @@ def encode_probabilities(columns: CodedColumns, settings: DataSettings, where: W
         row = int(np.flatnonzero(wrong)[0])
         raise DataError(
             f"{where(row)}: the probabilities are {', '.join(f'{p:g}' for p in targets[row][:8])} and sum to "
-            f"{targets[row].sum():.3g}, expected 0..1 and a sum of 1; {int(wrong.sum()):,} such rows in all. Mend "
+            f"{targets[row].sum():.3g}, expected 0..1 and a sum of 1; "
+            f"{format_count(int(wrong.sum()), 'such row')} in all. Mend "
             "them, or say --task regression."
         )
     return replace(encoded, task="classification", targets=(targets / targets.sum(1, keepdims=True)).astype(np.float32))
@@ -458,7 +473,10 @@ def encode_numbers(columns: CodedColumns, settings: DataSettings, where: Where) 
     targets = np.stack(target_columns, axis=1)
     if empty := int(np.isnan(targets).sum()):
         spelt = f" or {', '.join(sorted(spellings))}" if spellings else ""
-        notes.insert(0, f"{empty:,} of {targets.size:,} numbers are empty{spelt}: they are not known and masked.")
+        notes.insert(
+            0,
+            f"{format_part(empty, targets.size, 'number', 'is', 'are')} empty{spelt}: they are not known and masked.",
+        )
     return InferredTask("regression", tuple(columns), targets, notes=tuple(notes))
 
 

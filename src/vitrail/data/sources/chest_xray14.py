@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, UsageError
+from ...formatting import format_count
 from ..labels.codes import CategoricalColumn, Cell, encode_categorical, format_column
 from ..labels.columns import ColumnRoles, split_words
 from ..settings import DataSettings, check_supported_settings
@@ -126,5 +127,5 @@ def _read_official_splits(folder: Path, table: ManifestTable) -> tuple[Splits, l
     if splits and unlisted > 0:
         both = len(splits) == len(LISTS)
         where = "in neither official list" if both else "not in the one official list that is there"
-        notes.append(f"{unlisted:,} films are {where}, so no split uses them.")
+        notes.append(f"{format_count(unlisted, 'film is', 'films are')} {where}, so no split uses them.")
     return splits, notes

@@ -388,7 +388,7 @@ def _check_split_classes(
     for split, folders in images.items():
         unknown = [name for name, files in folders.items() if name not in classes and files]
         if unknown:
-            names = ", ".join(f"{name!r} ({len(folders[name]):,} pictures)" for name in unknown)
+            names = ", ".join(f"{name!r} ({format_count(len(folders[name]), 'picture')})" for name in unknown)
             raise DataError(
                 f"{split} of {root} has classes that train does not have: {names}. "
                 "A model cannot learn them; add them to train, or remove or rename them."

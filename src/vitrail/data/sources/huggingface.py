@@ -144,7 +144,10 @@ class _HfTables:
                 column = _read_column(self.parts[split], name)
                 if all(value in (None, -1) for value in column):
                     del self.parts[split]
-                    notes.append(f"Left out the split {split} ({len(column):,} rows): its {name!r} was not published.")
+                    notes.append(
+                        f"Left out the split {split} ({format_count(len(column), 'row')}): its "
+                        f"{name!r} was not published."
+                    )
                     break
         return notes
 
@@ -321,7 +324,7 @@ def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, A
             tables[ours] = table
         else:
             what = "it is empty" if ours else "it is none of train, validation and test"
-            notes.append(f"Left out the split {theirs!r} ({len(table):,} rows): {what}.")
+            notes.append(f"Left out the split {theirs!r} ({format_count(len(table), 'row')}): {what}.")
     if len(loaded) == 1 and not tables:
         return {"": next(iter(loaded.values()))}, ()
     if not tables:

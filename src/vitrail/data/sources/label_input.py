@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ...errors import DataError
+from ...formatting import format_count
 from ..labels.codes import take_rows
 from ..labels.tasks import PROBABILITY_TOLERANCE, InferredTask, infer_task
 from ..settings import DataSettings
@@ -54,7 +55,10 @@ def infer_labels(
         column = names[0] if len(names) == 1 else column
     values = normalize_labels(labels)
     if len(values) != count:
-        raise DataError(f"{where}: {count:,} pictures, but {len(values):,} labels. Each picture needs one, in order.")
+        raise DataError(
+            f"{where}: {format_count(count, 'picture')}, but {format_count(len(values), 'label')}. "
+            "Each picture needs one, in order."
+        )
     if isinstance(values, np.ndarray):
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -109,7 +113,7 @@ def _infer_from_class_names(values: np.ndarray, names: Sequence[str], where: str
         row = int(np.flatnonzero(beyond)[0])
         raise DataError(
             f"{where}, row {row:,}: label {values[row]} is none of 0..{len(names) - 1}, for there are {len(names)} "
-            f"class names. {np.count_nonzero(beyond):,} such rows in all."
+            f"class names. {format_count(int(np.count_nonzero(beyond)), 'such row')} in all."
         )
     reason = f"Labels are whole numbers that count in a list of {len(names)} class names: one of {len(names)}."
     return InferredTask("classification", tuple(map(str, names)), values.astype(np.int64), reason)
@@ -211,7 +215,9 @@ def _check_split_classes(source: Source, name: str) -> None:
         counts = np.bincount(source.targets[rows], minlength=len(source.classes))
         unknown = np.flatnonzero((counts > 0) & (learnt == 0)).tolist()
         if unknown:
-            names = ", ".join(f"{source.classes[number]!r} ({counts[number]:,} pictures)" for number in unknown[:10])
+            names = ", ".join(
+                f"{source.classes[number]!r} ({format_count(counts[number], 'picture')})" for number in unknown[:10]
+            )
             more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
             raise DataError(
                 f"{split} of {name} has classes that train does not have: {names}{more}. A model cannot learn them; "

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...files.suggest import suggest_path
+from ...formatting import format_count, format_part
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import FORMAT_EXTENSIONS
 from ..labels.codes import Cell, Where, format_cell, format_column, take_rows
@@ -165,7 +166,8 @@ def _drop_repeated_images(names: Sequence[str], labels: InferredTask, splits: Sp
         return labels
     example = int(rows[repeated[0]])
     note = (
-        f"{len(repeated):,} rows name a picture that an earlier row names with the same labels, such as "
+        f"{format_count(len(repeated), 'row names', 'rows name')} a picture that an earlier row names with "
+        "the same labels, such as "
         f"{names[example]!r} ({where(example)}); each picture is used once."
     )
     kept = np.setdiff1d(np.arange(len(rows)), repeated)
@@ -176,7 +178,7 @@ def _drop_repeated_images(names: Sequence[str], labels: InferredTask, splits: Sp
 
 MAX_NAMED_FILES = 20  # missing images listed in a note
 DEPTH = 2  # depth of folders searched for names without a folder
-OTHER_WRITING = "have names that are written as in an address (%20) or in another form of Unicode"
+OTHER_WRITING = "By names that are written as in an address (%20) or in another form of Unicode"
 ALLOW = "If you trust the manifest, say --data.allow_outside_root true."
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(file|data|http|https):", re.IGNORECASE)
@@ -223,8 +225,8 @@ def locate_images(
     missing = [row for row in missing if row not in elsewhere]
     if len(missing) == len(names):
         raise DataError(
-            f"None of the {len(names):,} pictures is there: {names[0]!r} ({where(0)}) was looked for in {root} and the "
-            "folders below it. Say where the pictures are with --data-root FOLDER."
+            f"None of {format_count(len(names), 'picture')} is there: {names[0]!r} ({where(0)}) was looked for in {root} "
+            "and the folders below it. Say where the pictures are with --data-root FOLDER."
             f"{suggest_path(os.path.join(root, names[0]))}"
         )
     if elsewhere:
@@ -232,7 +234,9 @@ def locate_images(
     if missing:
         listed = ", ".join(f"{names[row]!r} ({where(row)})" for row in missing[:MAX_NAMED_FILES])
         more = f" and {len(missing) - MAX_NAMED_FILES:,} more" if len(missing) > MAX_NAMED_FILES else ""
-        notes.append(f"{len(missing):,} of {len(names):,} pictures are missing in {root}: {listed}{more}.")
+        notes.append(
+            f"{format_part(len(missing), len(names), 'picture', 'is', 'are')} missing in {root}: {listed}{more}."
+        )
     return names, tuple(notes)
 
 
@@ -294,7 +298,8 @@ class _PathPolicy:
         """How names were changed."""
         if not self._moved:
             return ()
-        note = f"{self._moved:,} pictures have full names of another machine, beginning with {self._foreign!r}; what"
+        pictures = format_count(self._moved, "picture has a full name", "pictures have full names")
+        note = f"{pictures} of another machine, beginning with {self._foreign!r}; what"
         return (f"{note} follows was looked for in {self._root}.",)
 
     def check_inside_root(self, row: int, name: str) -> None:
@@ -373,7 +378,7 @@ def _search_missing(
                 ways[OTHER_WRITING] += 1
         if row in paths:
             policy.check_inside_root(row, paths[row])
-    return paths, [f"{count:,} pictures {way}." for way, count in ways.items()]
+    return paths, [f"{way}: {format_count(count, 'picture')}." for way, count in ways.items()]
 
 
 def _readings(name: str) -> list[str]:
@@ -394,20 +399,20 @@ def _fold(name: str) -> str:
 
 
 def _describe_match(name: str, file: str) -> str:
-    """How images were found, as the predicate of a sentence."""
+    """How images were found, which begins a note."""
     if "\\" in name:
-        return "have names with \\ for /"
+        return "By names with \\ for /"
     if not _is_named(file, name):
         if _is_named(unicodedata.normalize("NFC", file), unicodedata.normalize("NFC", name)):
             return OTHER_WRITING
         if _is_named(_fold(file), _fold(name)):
-            return "were found under names with other capitals"
-        return "were found with another ending of the same format, such as .jpeg for .jpg"
+            return "Found under names with other capitals"
+        return "Found with another ending of the same format, such as .jpeg for .jpg"
     ending = os.path.splitext(file)[1]
     folder = name.count("/") < file.count("/")
     if name.endswith(ending):
-        return "were found in folders that their names do not say"
-    return f"were found with the ending {ending}{', and in folders,' if folder else ''} that their names do not say"
+        return "Found in folders that their names do not say"
+    return f"Found with the ending {ending}{', and in folders,' if folder else ''} that their names do not say"
 
 
 def _is_named(file: str, name: str) -> bool:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...formatting import format_count, format_part
 from ..compact_strings import CompactStrings
 from ..decoding.decoded_image import IMAGE_EXTENSIONS
 from ..labels.codes import Cell, encode_categorical, format_column
@@ -133,7 +134,7 @@ def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str)
     if len(long):
         raise DataError(
             f"{samples.where(int(long[0]))}.{suffix} has {part.sizes[long[0]]:,} bytes, limit {limit:,}: more than a "
-            f"label needs. {len(long):,} such files in all."
+            f"label needs. {format_count(len(long), 'such file')} in all."
         )
     contents = read_members(samples.shards, samples.shard_indices[rows], part.offsets[rows], part.sizes[rows])
     return zip(rows.tolist(), contents, strict=True)
@@ -169,8 +170,9 @@ def _check_all_labelled(samples: TarSamples, targets: Sequence[str], columns: Ma
             names = ", ".join(map(samples.where, lacking[:MAX_SHOWN_SAMPLES]))
             more = f" and {len(lacking) - MAX_SHOWN_SAMPLES:,} more" if len(lacking) > MAX_SHOWN_SAMPLES else ""
             raise DataError(
-                f"{len(lacking):,} of {len(samples.ids):,} samples have no .{suffix} file, so their label is unknown: "
-                f"{names}{more}. Write the shards again with a label for each, or without these samples."
+                f"{format_part(len(lacking), len(samples.ids), 'sample', 'has', 'have')} no .{suffix} file, so their "
+                f"label is unknown: {names}{more}. Write the shards again with a label for each, or "
+                "without these samples."
             )
 
 
@@ -193,7 +195,8 @@ def _no_labels_message(samples: TarSamples, name: str) -> str:
     if len(folders) > len(samples.shards):
         hint = " If its folders are the classes, unpack it (tar -xf) and give the folder that comes out of it."
     return (
-        f"{name} holds {len(samples.ids):,} pictures and no labels. Beside each picture a file of the same name is "
+        f"{name} holds {format_count(len(samples.ids), 'picture')} and no labels. Beside each picture a "
+        "file of the same name is "
         f"expected that ends in .cls (its class) or .json (with the label as a field).{hint}"
     )
 
@@ -385,10 +388,11 @@ class _SampleIndexer:
         if len(lost):
             names = ", ".join(self.ids[row] for row in lost[:MAX_SHOWN_SAMPLES].tolist())
             more = f" and {len(lost) - MAX_SHOWN_SAMPLES:,} more" if len(lost) > MAX_SHOWN_SAMPLES else ""
-            yield f"Left out {len(lost):,} samples that have no picture: {names}{more}."
+            left_out = format_count(len(lost), "sample that has", "samples that have")
+            yield f"Left out {left_out} no picture: {names}{more}."
         if self.unread_suffixes:
             count = self.unread_suffixes.total()
-            yield f"Did not read {count:,} other files of the samples: {self._describe_unread()}."
+            yield f"Did not read {format_count(count, 'other file')} of the samples: {self._describe_unread()}."
         if self.link_count:
             yield (
                 f"Left out {self.link_count:,} links and devices, which hold no picture; tar --dereference "
@@ -466,7 +470,9 @@ def open_shards(paths: Sequence[Path], settings: DataSettings) -> Source:
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
-        raise DataError(f"{len(missing):,} of {len(paths):,} shards do not exist: {', '.join(missing[:3])}{more}.")
+        raise DataError(
+            f"{format_part(len(missing), len(paths), 'shard', 'does', 'do')} not exist: {', '.join(missing[:3])}{more}."
+        )
     twice = [path for path, before in itertools.pairwise(sorted(paths)) if path == before]
     if twice:
         raise DataError(f"{twice[0]} is named twice; each of its pictures would count double. Name each shard once.")

@@ -226,7 +226,7 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
         message = f"Interrupted after the features. {resume_instructions(run.path)}"
         raise InterruptedRun(message, signal_request.exit_code)
     count = len(train.features) + len(valid.features)
-    yield Note(f"Features of {count:,} pictures{extra}, computed once, in {_format_elapsed(start_time)}.")
+    yield Note(f"Features of {format_count(count, 'picture')}{extra}, computed once, in {_format_elapsed(start_time)}.")
     probes_time = time.perf_counter()
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(model), plan.seed)

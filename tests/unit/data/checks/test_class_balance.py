@@ -75,7 +75,7 @@ def test_numbers_have_their_range_told_and_slips_of_the_pen_named():
     (span,) = [each for each in ages if each.code == "range-of-numbers"]
     (far,) = [each for each in ages if each.code == "outliers"]
     assert span.text == "'age' lies in 20 to 4100, median 55.3518."
-    assert far.text == "1 values of 'age' lie very far from the rest: 17 (4100)." and far.rows == (17,)
+    assert far.text == "1 value of 'age' lies very far from the rest: 17 (4100)." and far.rows == (17,)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_the_check_finds_sizes_empty_masks_and_absent_classes(scenes: Path):
     found = {issue.code: issue for issue in report.issues}
     assert found["mask-sizes"].severity == "stop" and found["mask-sizes"].rows == (2,)
     assert "has 30x20 pixels, and its picture images/2.png has 20x30" in found["mask-sizes"].text
-    assert found["empty-masks"].text == "1 of 4 masks have no known pixel: images/1.png."
+    assert found["empty-masks"].text == "1 of 4 masks has no known pixel: images/1.png."
     assert "No mask has a pixel of 'star'" in found["classes-without-pixels"].text
     assert report.class_counts == {"train": {"ground": 3, "disc": 2, "square": 2, "star": 0}}
     with pytest.raises(DataError, match="A mask needs the size of its picture"):

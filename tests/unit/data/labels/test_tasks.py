@@ -110,7 +110,7 @@ def test_empty_cells_of_joined_labels_are_unknown_and_no_finding_is_none_of_them
     found = of("finding", ["Mass|Edema", "", "No Finding", "Edema"])
     np.testing.assert_array_equal(found.targets, np.array([[1, 1], [NAN, NAN], [0, 0], [1, 0]], np.float32))
     assert "'No Finding' in column 'finding' was read as none of the labels" in found.notes[0]
-    assert found.notes[1].startswith("1 rows have an empty 'finding'")
+    assert found.notes[1].startswith("1 row has an empty 'finding'")
 
 
 def test_lists_of_words_are_labels_and_an_empty_list_is_none_of_them():
@@ -134,7 +134,7 @@ def test_D11_an_uncertain_label_is_asked_about_and_then_read_as_told(word, polic
         answers(["1", "0", "0"], ["1", word, "0"])
     found = answers(["1", "0", "0"], ["1", word, "0"], uncertain=policy)
     np.testing.assert_array_equal(found.targets[:, 1], np.array([1, value, 0], np.float32))
-    assert found.notes[0].startswith("1 uncertain labels were read as")
+    assert found.notes[0].startswith("1 uncertain label was read as")
 
 
 def test_D11_a_two_in_a_column_of_zeros_and_ones_is_named_by_line():
@@ -169,7 +169,7 @@ def test_D11_probabilities_that_sum_to_one_are_soft_classes():
 def test_D11_a_row_of_probabilities_that_does_not_sum_to_one_is_named():
     a, b = ["0.4"] * 20, ["0.6"] * 20
     b[15] = "0.3"
-    with pytest.raises(DataError, match=r"line 17: the probabilities are 0\.4, 0\.3 and sum to 0\.7.*1 such rows"):
+    with pytest.raises(DataError, match=r"line 17: the probabilities are 0\.4, 0\.3 and sum to 0\.7.*1 such row"):
         answers(a, b)
 
 
@@ -246,7 +246,7 @@ def test_a_missing_value_among_numbers_is_unknown_however_it_is_spelt(word):
     found = of("thickness", [*filler(40), word])
     assert found.task == "regression" and np.isnan(found.targets[40, 0])
     spelt = f" or {word!r}" if word and word.strip() else ""
-    assert found.notes == (f"1 of 41 numbers are empty{spelt}: they are not known and masked.",)
+    assert found.notes == (f"1 of 41 numbers is empty{spelt}: they are not known and masked.",)
 
 
 @pytest.mark.parametrize(

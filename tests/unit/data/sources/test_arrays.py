@@ -95,7 +95,7 @@ def test_class_names_in_the_archive_are_used(tmp_path):
     source = open_source(tmp_path / "a.npz")
     assert source.classes == ("a", "b", "c") and source.targets.tolist() == [2, 0, 2] and source.notes == ()
     np.savez(tmp_path / "a.npz", x=pictures(3, 8, 8), y=np.array([3, 0, 2]), class_names=np.array(["a", "b", "c"]))
-    with pytest.raises(DataError, match=r"row 0: label 3 is none of 0\.\.2, for there are 3 class names\. 1 such rows"):
+    with pytest.raises(DataError, match=r"row 0: label 3 is none of 0\.\.2, for there are 3 class names\. 1 such row"):
         open_source(tmp_path / "a.npz")
 
 

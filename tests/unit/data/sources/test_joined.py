@@ -103,7 +103,7 @@ def test_a_source_with_splits_gives_the_one_that_it_is_given_for():
 def test_a_class_that_only_val_has_is_named():
     with pytest.raises(DataError, match=r"val of pairs has classes that train does not have: 'fox' \(2 pictures\)"):
         open_source(SplitSources(pairs("cat", "dog"), val=pairs("dog", "fox", "fox")))
-    with pytest.raises(DataError, match=r"test of photos has classes that train does not have: 'dog' \(1 pictures\)"):
+    with pytest.raises(DataError, match=r"test of photos has classes that train does not have: 'dog' \(1 picture\)"):
         open_source(SplitSources(Photos(0, 0), test=Photos(1)))
 
 

@@ -204,7 +204,7 @@ def test_D12_a_repeated_path_with_another_label_or_split_stops_with_both_lines(f
 
 
 def test_D1_a_class_that_only_the_test_split_has_stops(films):
-    with pytest.raises(DataError, match=r"^test of films\.csv has classes that train does not.*'owl' \(1 pictures\)"):
+    with pytest.raises(DataError, match=r"^test of films\.csv has classes that train does not.*'owl' \(1 picture\)"):
         read(films("path,label,split\na.png,cat,train\nb.png,dog,train\nc.png,owl,test\n"))
 
 

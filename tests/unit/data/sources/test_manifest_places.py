@@ -77,7 +77,7 @@ def test_names_in_other_capitals_are_found_with_a_note(draw, name):
         else manifest(draw("a.png", "sub/b.png"), name)
     )
     assert all(there(source))
-    assert any(note.startswith("1 pictures were found under names with other capitals") for note in source.notes)
+    assert any(note == "Found under names with other capitals: 1 picture." for note in source.notes)
 
 
 def test_a_colleagues_sheet_finds_its_pictures_by_capitals_umlauts_and_spellings_of_the_ending_at_once(draw):
@@ -85,8 +85,8 @@ def test_a_colleagues_sheet_finds_its_pictures_by_capitals_umlauts_and_spellings
     source = read(manifest(root, "SCHL\u00dcSSEL_1.jpg", "Schl\u00fcssel_2.jpg", "blatt_3.TIFF", "Summe"))
     assert there(source) == [True, True, True, False]
     assert source.notes[:2] == (
-        "1 pictures were found under names with other capitals.",
-        "2 pictures were found with another ending of the same format, such as .jpeg for .jpg.",
+        "Found under names with other capitals: 1 picture.",
+        "Found with another ending of the same format, such as .jpeg for .jpg: 2 pictures.",
     )
 
 
@@ -100,7 +100,7 @@ def test_of_two_files_the_one_in_the_capitals_of_the_name_is_taken(draw):
 
 
 def test_a_name_with_another_ending_is_answered_by_the_file_that_is_there(draw):
-    with pytest.raises(DataError, match=r"None of the 1 pictures is there.*Did you mean .*/film17\.png\?"):
+    with pytest.raises(DataError, match=r"None of 1 picture is there.*Did you mean .*/film17\.png\?"):
         read(manifest(draw("film17.png"), "film17.jpg"))
 
 
@@ -169,9 +169,9 @@ def test_names_without_their_folder_or_ending_are_found_with_a_note(draw):
     assert list(source.ids)[:3] == ["images_1/images/001.png", "images_2/002.jpg", "003.png"]
     assert there(source) == [True, True, True, False]
     assert source.notes[:3] == (
-        "1 pictures were found with the ending .png, and in folders, that their names do not say.",
-        "1 pictures were found in folders that their names do not say.",
-        "1 pictures were found with the ending .png that their names do not say.",
+        "Found with the ending .png, and in folders, that their names do not say: 1 picture.",
+        "Found in folders that their names do not say: 1 picture.",
+        "Found with the ending .png that their names do not say: 1 picture.",
     )
 
 
@@ -192,7 +192,7 @@ def test_a_name_with_a_folder_is_never_found_in_another_folder(draw):
 def test_names_written_on_windows_are_read(draw):
     source = read(manifest(draw("cats/1.png", "dogs/2.png"), "cats\\1.png", "dogs\\2.png"))
     assert list(source.ids) == ["cats/1.png", "dogs/2.png"]
-    assert source.notes == ("2 pictures have names with \\ for /.",)
+    assert source.notes == ("By names with \\ for /: 2 pictures.",)
 
 
 @pytest.mark.parametrize("beginning", ["C:\\Users\\ann\\", "/home/ann/set 2/", "\\\\nas\\films\\", "//nas/films/"])
@@ -226,7 +226,7 @@ def test_names_written_as_in_an_address_are_read(draw):
     assert list(source.ids)[:3] == ["one two/caf\u00e9.png", "deep/a/b/c/50%.png", "20%25.png"]
     assert there(source) == [True, True, True, False]
     way = "written as in an address (%20) or in another form of Unicode"
-    assert source.notes[0] == f"2 pictures have names that are {way}."
+    assert source.notes[0] == f"By names that are {way}: 2 pictures."
 
 
 def test_an_address_never_leads_out_of_the_folder(draw):
@@ -240,7 +240,7 @@ def test_accents_are_the_same_in_both_forms_of_unicode(draw, written, on_disk):
     source = read(manifest(draw(f"caf{on_disk}/1.png", "caf/1.png"), f"caf{written}/1.png", "caf/1.png"))
     assert list(source.ids) == [f"caf{on_disk}/1.png", "caf/1.png"]
     way = "written as in an address (%20) or in another form of Unicode"
-    assert source.notes == (f"1 pictures have names that are {way}.",)
+    assert source.notes == (f"By names that are {way}: 1 picture.",)
 
 
 def test_a_pipe_among_the_pictures_blocks_nothing(draw):

@@ -114,7 +114,7 @@ def test_a_list_of_two_is_two_pairs_unless_it_begins_with_many_pictures(photo):
         ([("a.png", 0), (None, 1)], r"Picture 1 is nothing, expected a path"),
         ([("a.png", 0), (7, 1)], r"Picture 1 is a int, expected a path"),
         ((7, [1, 2]), r"Pictures must be an array, a tensor or a list\. Got a int"),
-        ((["a.png"], [1, 2]), r"labels: 1 pictures, but 2 labels"),
+        ((["a.png"], [1, 2]), r"labels: 1 picture, but 2 labels"),
         ([(np.zeros((2, 2, 2, 2)), 0), (np.zeros((2, 2)), 1)], r"picture 0: a picture must have the shape"),
     ],
 )

@@ -118,7 +118,7 @@ def test_samples_without_a_label_stop_the_reading_by_name(tmp_path):
         opened(tmp_path, files)
     fields = with_json({"label": 1}, {"label": 2}, {"label": 1})
     del fields["1.json"]
-    with pytest.raises(DataError, match=r"1 of 3 samples have no \.json file.*: a\.tar/1\. Write"):
+    with pytest.raises(DataError, match=r"1 of 3 samples has no \.json file.*: a\.tar/1\. Write"):
         opened(tmp_path, fields)
 
 
