@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Integer, Shaped
+from jaxtyping import Bool, Float, Integer, Shaped
 from torch import Tensor, nn
 
 from ..caller_state import exact_float32
@@ -339,3 +339,17 @@ class SingleImages(nn.Module):
         if images.device.type == "cpu":
             return torch.cat(run_in_parallel(self.module, images, len(images)))
         return torch.cat([self.module(image[None]) for image in images])
+
+
+class MaskedModel(nn.Module):
+    """A model that sees only the pixels of a mask; the others are set to 0, the training mean."""
+
+    def __init__(self, model: nn.Module, inputs: Bool[np.ndarray, "H W"]):
+        super().__init__()
+        self.model = model
+        self.register_buffer("shown", torch.from_numpy(inputs.copy()), persistent=False)
+        self.train(model.training)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+        assert isinstance(self.shown, Tensor)
+        return self.model(torch.where(self.shown, images, 0.0))

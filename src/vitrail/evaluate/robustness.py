@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Int64, Integer, Shaped
-from torch import Tensor
 
 from .. import config
 from ..config.library_names import suggest_name
-from ..data.preprocess import white_level
 from ..errors import UsageError
 from ..formatting import format_count
 from . import corruption_filters, corruptions_acquisition, corruptions_weather
@@ -21,12 +18,15 @@ from .corruption_filters import Corruption, CorruptionRandom
 from .predictions import RegressionPredictions, TaskPredictions
 from .primary_metric import ACCURACY, compute_mean_primary_metric, compute_primary_metric, primary_metric_value
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 CORRUPTION_BATCH_SIZE = 64
 NUM_WORST = 3
 """Number of kinds in the headline."""
 
 Span = tuple[float, float]
-ForwardFunction = Callable[[Tensor], np.ndarray]
+ForwardFunction = Callable[["Tensor"], np.ndarray]
 """Preprocessed images [n, C, H, W] -> outputs [n, K]."""
 ProgressWrapper = Callable[[Iterator[TaskPredictions], int, int], Iterator[TaskPredictions]]
 """(tables, number of tables, images per table) -> the same tables, with a progress display."""
@@ -230,6 +230,10 @@ def corrupt_images(
     Raises:
         UsageError: no such kind or severity, or not one index per image.
     """
+    import torch
+
+    from ..data.preprocess import white_level
+
     known = {name: function for suite in CORRUPTION_SUITES.values() for name, function in suite.items()}
     if kind not in known:
         raise UsageError(

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float, Shaped
-from torch import Tensor, nn
+from jaxtyping import Bool, Shaped
 
 from .. import config
 from ..errors import DataError
@@ -35,20 +33,6 @@ def border_mask(height: int, width: int) -> PixelMask:
     mask = np.ones((height, width), bool)
     mask[rows : height - rows, columns : width - columns] = False
     return mask
-
-
-class MaskedModel(nn.Module):
-    """A model that sees only the pixels of a mask; the others are set to 0, the training mean."""
-
-    def __init__(self, model: nn.Module, inputs: PixelMask):
-        super().__init__()
-        self.model = model
-        self.register_buffer("shown", torch.from_numpy(inputs.copy()), persistent=False)
-        self.train(model.training)
-
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
-        assert isinstance(self.shown, Tensor)
-        return self.model(torch.where(self.shown, images, 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)

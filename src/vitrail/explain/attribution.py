@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -15,8 +14,8 @@ from torch import Tensor
 from ..errors import UsageError
 from ..model.vit import ViT
 from ..spec import Grid
+from .map_scale import MapScale
 
-MapScale = Literal["positive", "signed", "cosine", "range"]
 FLAT_TOLERANCE = 1e-5
 """A map whose range is below this fraction of its largest magnitude is constant."""
 
@@ -38,7 +37,6 @@ class AttributionMap:
     targets: tuple[int, ...] | None = None
     """The output that each image's map explains; None for class-agnostic methods."""
     scale: MapScale = "positive"
-    """positive: from 0; signed: for and against, around 0; cosine: -1 to 1; range: no meaningful zero."""
     notes: tuple[str, ...] = ()
     """Remarks on each image, such as the completeness gap; empty without any."""
     pixels: Float32[np.ndarray, "B H W"] | None = None

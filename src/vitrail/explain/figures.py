@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 
 from ..data.decoding.decode import decode_image
 from ..errors import DataError, UsageError
 from ..files import atomic
-from ..model.vit import ViT
 from ..spec import Grid, ImageSpec
 from .matplotlib_style import default_style, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ..model.vit import ViT
 
 
 HIGHLIGHT_COLOR = "#f4b942"
@@ -218,6 +218,8 @@ def cosine_similarities(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, 
 
 def _position_table(model: ViT) -> tuple[np.ndarray, np.ndarray, str, str, str]:
     """The position table, its vectors of patches for cosine similarities, its title, and labels of columns and rows."""
+    import torch
+
     grid = model.config.grid
     if model.positions.table is not None:
         table = model.positions.table.detach().float().cpu().numpy()

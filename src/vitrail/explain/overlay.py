@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 
 from ..errors import UsageError
-from .attribution import MapScale
 from .figures import DARK_TEXT, FAINT_TEXT, LINE_SPACING, draw_text_lines, hide_axes, new_figure, wrap_lines
+from .map_scale import MapScale, full_scale_value, normalize_map
 from .matplotlib_style import default_style, import_matplotlib
 
 if TYPE_CHECKING:
@@ -122,33 +120,6 @@ def blend_map(
     return blend_colors(large, spread, scale, opacity)
 
 
-def normalize_map(
-    heat: Float[np.ndarray, "rows columns"], scale: MapScale, hidden: Bool[np.ndarray, "rows columns"] | None = None
-) -> Float[np.ndarray, "rows columns"]:
-    """Scale a map by its full-scale value to 0..1, or -1..1 for signed maps; hidden patches are 0."""
-    kept = heat if hidden is None else heat[~hidden]
-    if scale == "cosine":
-        shares = np.clip(heat, -1, 1)
-    elif scale == "signed":
-        shares = np.clip(heat / (full_scale_value(np.abs(kept)) or 1.0), -1, 1)
-    elif scale == "positive":
-        shares = np.clip(heat / (full_scale_value(kept) or 1.0), 0, 1)
-    else:
-        shares = (heat - kept.min()) / (float(np.ptp(kept)) or 1.0)
-    return np.where(False if hidden is None else hidden, 0, shares).astype(np.float32)
-
-
-def full_scale_value(values: Float[np.ndarray, "*shape"]) -> float:
-    """The value drawn at full strength: the maximum, or with 100 or more patches the 99th percentile.
-
-    A few extreme patches would otherwise hide the rest of the map.
-    """
-    largest = float(values.max(initial=0))
-    beyond = values.size // 100
-    most = float(np.sort(values, axis=None)[-1 - beyond]) if beyond else largest
-    return most if most > 0 else largest
-
-
 def upsample_map(
     shares: Float[np.ndarray, "rows columns"],
     size: tuple[int, int],
@@ -164,9 +135,12 @@ def upsample_map(
     """
     counted = zip(shares.shape, patch, drawn_size, size, strict=True)
     whole = [round(count * side * large / pixels) for count, side, large, pixels in counted]
-    values = torch.from_numpy(shares)[None, None]
-    spread = F.interpolate(values, size=whole, mode="bilinear" if smooth else "nearest-exact")
-    return spread[0, 0, : drawn_size[0], : drawn_size[1]].numpy()
+    from PIL import Image
+    from PIL.Image import Resampling
+
+    method = Resampling.BILINEAR if smooth else Resampling.NEAREST
+    spread = np.asarray(Image.fromarray(shares.astype(np.float32)).resize((whole[1], whole[0]), method))
+    return spread[: drawn_size[0], : drawn_size[1]]
 
 
 def blend_colors(

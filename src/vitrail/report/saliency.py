@@ -22,7 +22,7 @@ from ..evaluate.predictions import (
     TaskPredictions,
     output_names,
 )
-from ..explain.attribution import MapScale
+from ..explain.map_scale import MapScale
 from ..explain.overlay import OVERLAY_OPACITY, blend_map, map_colors
 from ..files import atomic
 from .image_selection import wrong_label_mask

@@ -26,6 +26,7 @@ from ..errors import DataError, UsageError
 from ..evaluate import shortcut_reliance
 from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.compare import Comparison, compare_predictions
+from ..evaluate.inference import MaskedModel
 from ..evaluate.mask_overlap import measure_overlaps
 from ..evaluate.pixel_metrics import measure_pixels
 from ..evaluate.predictions import (
@@ -35,7 +36,7 @@ from ..evaluate.predictions import (
     concat_predictions,
     output_names,
 )
-from ..evaluate.shortcut_reliance import MaskedModel, PixelMask, ShortcutReport
+from ..evaluate.shortcut_reliance import PixelMask, ShortcutReport
 from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics

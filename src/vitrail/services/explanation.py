@@ -26,13 +26,13 @@ from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError
 from ..explain.faithfulness.map_choice import MapChoice
 from ..explain.figures import save_png
+from ..explain.map_scale import full_scale_value
 from ..explain.methods import AVERAGED_NOTE, MethodOptions
 from ..explain.overlay import (
     MIN_SIDE_PIXELS,
     OVERLAY_OPACITY,
     OverlayCaption,
     SheetPanel,
-    full_scale_value,
     plot_overlay,
     plot_sheet,
 )

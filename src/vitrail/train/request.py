@@ -60,6 +60,7 @@ class DatasetFingerprint:
     num_classes: int
     height: int
     width: int
+    """Both are medians."""
     channels: int
     low: float
     high: float
@@ -73,6 +74,8 @@ class DatasetFingerprint:
     """Images of the most frequent class per image of the rarest."""
     has_weights: bool = False
     """Whether the images have loss weights of their own."""
+    aspects: tuple[float, float] = (1.0, 1.0)
+    """Width over height, 5th and 95th percentile."""
 
 
 Reasons = dict[str, str]

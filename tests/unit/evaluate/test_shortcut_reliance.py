@@ -15,7 +15,8 @@ from vitrail.data.preprocess import normalize
 from vitrail.data.sources import synthetic
 from vitrail.errors import DataError
 from vitrail.evaluate.decisions import predictions_from_outputs
-from vitrail.evaluate.shortcut_reliance import MaskedModel, ShortcutReport, border_mask, compare_regions
+from vitrail.evaluate.inference import MaskedModel
+from vitrail.evaluate.shortcut_reliance import ShortcutReport, border_mask, compare_regions
 
 SEEDS = 20
 

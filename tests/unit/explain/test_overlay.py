@@ -9,13 +9,13 @@ from PIL import Image
 
 from vitrail.errors import UsageError
 from vitrail.explain.figures import save_png
+from vitrail.explain.map_scale import normalize_map
 from vitrail.explain.overlay import (
     OverlayCaption,
     blend_colors,
     colorize_map,
     enlarge_pixels,
     map_colors,
-    normalize_map,
     plot_overlay,
     to_rgb,
     upsample_map,

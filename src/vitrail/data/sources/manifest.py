@@ -225,8 +225,8 @@ def locate_images(
     missing = [row for row in missing if row not in elsewhere]
     if len(missing) == len(names):
         raise DataError(
-            f"None of {format_count(len(names), 'picture')} is there: {names[0]!r} ({where(0)}) was looked for in {root} "
-            "and the folders below it. Say where the pictures are with --data-root FOLDER."
+            f"None of {format_count(len(names), 'picture')} is there: {names[0]!r} ({where(0)}) was looked for in "
+            f"{root} and the folders below it. Say where the pictures are with --data-root FOLDER."
             f"{suggest_path(os.path.join(root, names[0]))}"
         )
     if elsewhere:

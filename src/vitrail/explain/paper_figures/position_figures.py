@@ -12,8 +12,9 @@ from ...model.vit import ViT
 from ...spec import Grid
 from ..attribution import AttributionMap
 from ..figures import cosine_similarities, hide_axes, tile_similarities
+from ..map_scale import normalize_map
 from ..methods import METHODS, explain_images
-from ..overlay import normalize_map, to_rgb
+from ..overlay import to_rgb
 from .plots import (
     FIGURE_WIDTH,
     SECONDARY_COLOR,

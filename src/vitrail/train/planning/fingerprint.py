@@ -32,6 +32,8 @@ RANGE_SAMPLE = 1000
 VALUES_PER_IMAGE = 10_000
 """Sampled values of an image, for percentiles."""
 PERCENTILES = (0.5, 99.5)
+ASPECT_PERCENTILES = (5.0, 95.0)
+"""Percentiles of width over height that tell whether all pictures are strips, but for a few."""
 IMAGE_PERCENTILES = (4.0, 96.0)
 """Percentiles of each image within the range: the decoder refuses an image with 5 % beyond black or white."""
 NARROW_FRACTION = 1 / 16
@@ -97,6 +99,7 @@ def measure_fingerprint(
         task=source.task,
         imbalance_ratio=losses.imbalance_ratio(source.task, source.targets[train], len(source.classes)),
         has_weights=source.weights is not None,
+        aspects=_measure_aspects(formats),
     )
 
 
@@ -123,6 +126,11 @@ class _StoredValues:
     """`IMAGE_PERCENTILES` of the values."""
     values: np.ndarray
     """A sample."""
+
+
+def _measure_aspects(formats: list[_ImageFormat]) -> tuple[float, float]:
+    low, high = np.percentile([known.width / known.height for known in formats], ASPECT_PERCENTILES)
+    return float(low), float(high)
 
 
 def _inspect_images(images: list[ImageInput], spec: ImageSpec, name: str) -> list[tuple[ImageInput, _ImageFormat]]:

@@ -18,6 +18,8 @@ REDUCED_SIDE, REDUCED_SIDE_FEW = 64, 96
 """Side of larger images after resizing: of many images, and of few, which are seen often enough for the finer size."""
 PATCH_ROWS, REDUCED_PATCH_ROWS = 7, 8
 """Patches along the short side of small images, and of resized ones: about 49 and 64 patches."""
+STRIP_ASPECT = 2.0
+"""Pictures of which all are at least so much longer than wide, or wider than long, keep their shape."""
 MAX_PATCHES = 256
 """Most patches of a model whose size follows the pictures; of longer strips the long side is squashed."""
 FEMTO_BELOW_STEPS = 4_000
@@ -107,11 +109,30 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
         return (fingerprint.height, fingerprint.width), PATCH_ROWS, own
     side = REDUCED_SIDE_FEW if fingerprint.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
     few = side == REDUCED_SIDE_FEW
+    if "image.fit" not in request.overrides and (grid := choose_strip_grid(fingerprint)) is not None:
+        patch = side // REDUCED_PATCH_ROWS
+        shape = f"all pictures are strips, mostly {fingerprint.height} high, {fingerprint.width} wide"
+        kept = f"their shape is kept in as many patches as a square of {side} has"
+        return (grid[0] * patch, grid[1] * patch), min(grid), f"{shape}; {kept}"
     why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
     keeps_shape = fingerprint.height == fingerprint.width or "image.fit" in request.overrides
     square = "" if keeps_shape else ", made square: --image.fit crop cuts instead"
     shape = f"the pictures are {fingerprint.height} high, {fingerprint.width} wide{square}"
     return (side, side), REDUCED_PATCH_ROWS, f"{shape}; {why}"
+
+
+def choose_strip_grid(fingerprint: DatasetFingerprint) -> tuple[int, int] | None:
+    """Rows and columns of patches, about 64 in all, in the shape of pictures that are all strips; else None.
+
+    At least two along the short side: strips longer than 16 times their width are squashed to that.
+    """
+    low, high = fingerprint.aspects
+    if low < STRIP_ASPECT and high > 1 / STRIP_ASPECT:
+        return None
+    patches, stretch = REDUCED_PATCH_ROWS**2, fingerprint.width / fingerprint.height
+    short = max(2, round(math.sqrt(patches / max(stretch, 1 / stretch))))
+    long = patches // short
+    return (short, long) if stretch > 1 else (long, short)
 
 
 def limit_patches(size: tuple[int, int], patch: int) -> tuple[int, int]:
