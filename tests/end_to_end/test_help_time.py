@@ -1,14 +1,18 @@
-"""Help is an answer of a third of a second: torch alone would cost six times that."""
+"""Help is an answer of a third of a second, and stored predictions are read at once: torch alone takes two seconds."""
 
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from stored_runs import store_run
 from vitrail.cli.main import COMMANDS
+from vitrail.report.saliency import load_explanations
 
 SECONDS = 0.3
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib", "jinja2", "rich", "safetensors")
@@ -16,14 +20,7 @@ HEAVY = ("torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib", "jinja2", "r
 
 @pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] for verb in COMMANDS)], ids=" ".join)
 def test_help_imports_nothing_heavy(words):
-    script = (
-        "import sys\n"
-        "from vitrail.cli.main import main\n"
-        f"assert main({words!r}) == 0\n"
-        f"found = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "assert not found, found\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = run_without(HEAVY, words)
     assert done.returncode == 0, done.stderr
 
 
@@ -37,3 +34,34 @@ def cpu_seconds(line: list[str]) -> float:
     subprocess.run(line, capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def run_without(heavy: tuple[str, ...], words: list[str]) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, which fails if it imports one of these libraries."""
+    script = (
+        "import sys\n"
+        "from vitrail.cli.main import main\n"
+        f"assert main({words!r}) == 0\n"
+        f"found = [name for name in {heavy!r} if name in sys.modules]\n"
+        "assert not found, found\n"
+    )
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--rule", "cost 20", "--positive", "defect", "--keep", "clinic", "--use", "clinic"]], ids=" ".join
+)
+def test_a_decision_of_stored_predictions_loads_no_model_library(words, tmp_path):
+    run = store_run(tmp_path / "run")
+    done = run_without(("torch", "sklearn", "matplotlib", "PIL", "safetensors"), ["decide", str(run), *words])
+    assert done.returncode == 0 and "Loading PyTorch" not in done.stderr, done.stderr
+    assert "val: 400 pictures" in done.stdout
+
+
+def test_a_report_is_built_again_without_torch(run_folder, tmp_path):
+    run = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    (run / "report.html").unlink()
+    assert load_explanations(run) is not None, "its maps are drawn"
+    done = run_without(("torch", "sklearn"), ["report", str(run)])
+    assert done.returncode == 0 and "Loading PyTorch" not in done.stderr, done.stderr
+    assert "data:image" in (run / "report.html").read_text()

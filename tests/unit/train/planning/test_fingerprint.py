@@ -35,6 +35,13 @@ def test_size_is_the_median_and_channels_are_the_most():
     assert (seen.low, seen.high, seen.range_reason) == (0.0, 255.0, "8-bit pictures")
 
 
+def test_a_few_other_shapes_among_strips_do_not_hide_that_the_rest_are_strips():
+    strips, squares = [np.zeros((10, 40), np.uint8)] * 38, [np.zeros((10, 10), np.uint8)] * 2
+    assert found(strips + squares[:1]).aspects == (4.0, 4.0)
+    assert found(strips[:20] + squares).aspects[0] < 2
+    assert found([np.zeros((30, 10), np.uint8)] * 4).aspects == pytest.approx((1 / 3, 1 / 3))
+
+
 def test_C34_the_depth_that_the_pictures_use_becomes_the_range():
     films = np.array([[[0, 3000]], [[7, 4090]]], np.uint16)
     seen = found(films)

@@ -351,3 +351,27 @@ def test_long_strips_get_at_most_256_patches_and_say_what_all_of_them_would_be(s
     assert f"--image-size {whole[0]}x{whole[1]}" in reasons["model.image_size"]
     asked, _ = draft_plan(CLOTHES, wishes(image_size=(64, 2048)), MACHINE)
     assert asked.model.grid.patches == 2048, "a size that is asked for is followed"
+
+
+@pytest.mark.parametrize(
+    ("size", "grid"),
+    [((96, 384), (4, 16)), ((384, 96), (16, 4)), ((100, 200), (6, 10)), ((120, 360), (5, 12)), ((70, 7000), (2, 32))],
+)
+def test_pictures_that_are_all_strips_keep_their_shape_in_as_many_patches_as_a_square(size, grid):
+    aspect = size[1] / size[0]
+    strips = dataclasses.replace(CLOTHES, height=size[0], width=size[1], aspects=(aspect, aspect))
+    plan, reasons = draft_plan(strips, wishes(), MACHINE)
+    assert plan.model.grid == grid and plan.model.patch == (8, 8) and 60 <= plan.model.grid.patches <= 64
+    said = f"all pictures are strips, mostly {size[0]} high, {size[1]} wide; their shape is kept"
+    assert reasons["model.image_size"].startswith(said)
+    few, _ = draft_plan(dataclasses.replace(strips, num_images=900), wishes(), MACHINE)
+    assert (few.model.grid, few.model.patch[0]) == (grid, 12 if min(size) >= 96 else 8)
+
+
+def test_pictures_of_which_some_are_no_strips_or_that_are_cut_stay_square():
+    wide = dataclasses.replace(CLOTHES, height=96, width=384, aspects=(4.0, 4.0))
+    for mixed in ((1.5, 4.0), (0.25, 4.0), (1.0, 1.0)):
+        plan, reasons = draft_plan(dataclasses.replace(wide, aspects=mixed), wishes(), MACHINE)
+        assert plan.model.grid == (8, 8) and "made square" in reasons["model.image_size"]
+    cut, _ = draft_plan(wide, wishes(overrides={"image.fit": "crop"}), MACHINE)
+    assert cut.model.grid == (8, 8)
