@@ -28,6 +28,7 @@ from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.segmentation_metrics import SegmentationMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
+from ..formatting import format_count
 from . import (
     audience,
     charts,
@@ -142,9 +143,10 @@ def _environment() -> Environment:
     environment.filters.update(
         percent=format_percent,
         rate=format_rate,
-        about=format_count,
+        about=format_expected_count,
         duration=format_duration,
         count="{:,}".format,
+        counted=format_count,
         hidden=hide_folders,
     )
     return environment
@@ -269,7 +271,7 @@ def format_rate(share: float) -> str:
     return format_percent(share, 2 if 0 < min(share, 1 - share) < 0.00995 else 1)
 
 
-def format_count(number: float) -> str:
+def format_expected_count(number: float) -> str:
     """An expected count: rounded if large, two digits if small."""
     return f"{number:,.0f}" if number >= 9.95 or number == round(number) else f"{number:.2g}"
 

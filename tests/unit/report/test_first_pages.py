@@ -152,15 +152,15 @@ def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):
     text = plain(html)
     assert "in a shift of 8 hours at 180 parts a minute: 86,400 parts" in text
     for count, rate_of, words in ((escapes, thing.miss_rate, "in"), (rejects, thing.false_alarm_rate, "good parts in")):
-        low, high = (page.format_count(count / rate_of.value * end) for end in rate_of.interval)
+        low, high = (page.format_expected_count(count / rate_of.value * end) for end in rate_of.interval)
         pictures = f"from {rate_of.num_true} picture{'s' if rate_of.num_true != 1 else ''}"
-        assert f"{page.format_count(count)} ({low} to {high}) {words} a shift, {pictures}" in text
+        assert f"{page.format_expected_count(count)} ({low} to {high}) {words} a shift, {pictures}" in text
     without = plain(built(cells, INSPECTION))
     _, valid, _ = two_classes()
     assert (
         f"Chosen on {(valid.targets == 0).sum()} pictures with it and {(valid.targets == 1).sum()} without" in without
     )
-    expected = page.format_count(1000 * thing.prevalence * thing.miss_rate.value)
+    expected = page.format_expected_count(1000 * thing.prevalence * thing.miss_rate.value)
     assert re.search(rf"{expected} \(\S+ to \S+\) in 1,000 parts, from {thing.miss_rate.num_true} pictures", without)
     assert "At most 4 ms" not in without and "ms: the whole evaluation" in without and "a slow one" in without
 
@@ -367,7 +367,7 @@ def test_what_a_probability_means_follows_the_stated_prevalence(cells):
     ("number", "words"), [(0, "0"), (0.43, "0.43"), (9.96, "10"), (43.7, "44"), (86400, "86,400"), (3.0, "3")]
 )
 def test_expected_counts_are_said_as_people_do(number, words):
-    assert page.format_count(number) == words
+    assert page.format_expected_count(number) == words
 
 
 def test_rates_near_none_and_near_all_have_a_digit_more():
