@@ -59,7 +59,7 @@ def test_the_fingerprint_of_files_changes_with_their_sizes(tmp_path):
     ("changes", "message"),
     [
         ({"targets": np.array([0, 1])}, r"drawn has 4 pictures but 2 targets\. Each picture needs one"),
-        ({"ids": ("w",)}, r"4 pictures but 1 ids"),
+        ({"ids": ("w",)}, r"4 pictures but 1 id"),
         ({"groups": np.array([1])}, r"4 pictures but 1 group"),
         ({"targets": np.array([0, 1, 2, -1])}, r"must lie in 0\.\.1, .*Got 2 at row 2 \(y\); 2 such rows in all"),
         ({"splits": {"holdout": np.array([0])}}, r"called train, val, test\. drawn has one called 'holdout'"),

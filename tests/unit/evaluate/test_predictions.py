@@ -130,7 +130,7 @@ def test_joining_refuses_other_classes_and_nothing():
 
 
 def test_shapes_that_do_not_fit_are_named():
-    with pytest.raises(UsageError, match=r"shape \(1, 2\).*Got \(2, 2\) and 1 paths"):
+    with pytest.raises(UsageError, match=r"shape \(1, 2\).*Got \(2, 2\) and 1 path"):
         ClassificationPredictions(
             paths=("",), ids=("0",), split="", targets=None, probabilities=np.zeros((2, 2)), classes=("a", "b")
         )

@@ -157,7 +157,7 @@ def test_D14_no_file_at_all_stops_and_says_where_they_were_looked_for(draw):
     root = draw("elsewhere/a.png", "elsewhere/b.png")
     path = manifest(root / "list", "a.png", "b.png")
     with pytest.raises(
-        DataError, match=r"None of the 2 pictures is there: 'a\.png' \(films\.csv, line 2\).*--data-root"
+        DataError, match=r"None of 2 pictures is there: 'a\.png' \(films\.csv, line 2\).*--data-root"
     ):
         read(path)
     assert there(read(path, data_root=str(root / "elsewhere"))) == [True, True]
