@@ -47,7 +47,9 @@ def test_few_held_out_pictures_are_told_before_a_training(vitrail, flowers, leak
 
 def test_without_a_folder_to_write_to_it_says_that_there_is_a_list(vitrail, leaky):
     answer = vitrail("check", leaky)
-    assert "--out DIR writes a page with these pictures, and the list of 3 that are better left out." in answer.out
+    assert (
+        "--out DIR writes a page with these pictures, and a list of 3 pictures that are better left out." in answer.out
+    )
     assert "This picture stops a training. Mend or remove it, or leave it out with --skip-bad." in answer.out
 
 

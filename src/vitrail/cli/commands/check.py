@@ -125,7 +125,8 @@ class Check(Command):
         if self.out is not None:
             print(f"Written to {self.out}: check.html, check.json and exclude.csv ({format_count(listed, 'picture')}).")
         elif listed:
-            print(f"--out DIR writes a page with these pictures, and the list of {listed:,} that are better left out.")
+            better = format_count(listed, "picture that is better", "pictures that are better")
+            print(f"--out DIR writes a page with these pictures, and a list of {better} left out.")
 
 
 def _advise_on_held_out(splits: Splits) -> str:

@@ -91,7 +91,7 @@ def _check_constant_images(stats: ImageStatsTable, flat: Mask) -> Iterator[DataI
     for code, mask, words, advice in (
         ("black-pictures", black, "black all over", exposure),
         ("white-pictures", white, "white all over", exposure),
-        ("constant-pictures", constant, "constant or nearly so", "They show nothing that could be learnt."),
+        ("constant-pictures", constant, "constant or nearly so", "Nothing could be learnt there."),
     ):
         everything = " That is every picture that was looked at." if mask.all() else ""
         yield from _check_mask(stats, mask, code, "warning", f"{words}.{everything}", advice)

@@ -277,7 +277,8 @@ def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str)
     if rank:
         return (min(rank, key=rank.__getitem__),)
     plain = [name for name in names if METADATA_WORDS.isdisjoint(_split_column_words(name))]
-    useful = [name for name in plain if not _is_identifier(name, cells[name])] or plain
+    varied = [name for name in plain if sum(not is_blank(value) for value in cells[name].values) > 1]
+    useful = [name for name in varied if not _is_identifier(name, cells[name])] or varied or plain
     flags = [name for name in useful if _fraction_of_rows(cells[name], _is_flag) >= FLAG_MAJORITY]
     if len(flags) >= 2:
         return tuple(flags)
@@ -295,9 +296,11 @@ def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str)
 
 def _is_identifier(name: str, column: CategoricalColumn[Cell]) -> bool:
     """Whether a column identifies rows or subjects: it looks like a group, an id, or a row counter."""
-    numbers = read_numbers(column).values
-    counted = len(numbers) == len(column) > 2 and all(
-        number is not None and number == place + (numbers[0] or 0) for place, number in enumerate(numbers)
+    numbers = [number for number in read_numbers(column).values if number is not None]
+    counted = len(numbers) > max(
+        2, MAJORITY * len(column)
+    ) and all(  # but for a row of sums, or one that is there twice
+        number == place + numbers[0] for place, number in enumerate(numbers)
     )
     return counted or bool(guess_group_kind(name, column)) or _split_column_words(name)[-1:] == ["id"]
 

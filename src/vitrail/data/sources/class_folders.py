@@ -290,7 +290,8 @@ def _describe_levels(folder: Path, classes: Folders) -> str:
         )
     return (
         f"{pictures}, such as {names}; each belongs to the class of the first folder, {counts}. If the inner folders "
-        f"are the classes: {CLASS_LEVEL} 2"
+        f"are the classes: {CLASS_LEVEL} 2. If they are days, persons or places: --group {FOLDER_COLUMN} keeps the "
+        "pictures of one of them in one split"
     )
 
 

@@ -216,7 +216,8 @@ def _check_split_classes(source: Source, name: str) -> None:
         unknown = np.flatnonzero((counts > 0) & (learnt == 0)).tolist()
         if unknown:
             names = ", ".join(
-                f"{source.classes[number]!r} ({format_count(int(counts[number]), 'picture')})" for number in unknown[:10]
+                f"{source.classes[number]!r} ({format_count(int(counts[number]), 'picture')})"
+                for number in unknown[:10]
             )
             more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
             raise DataError(

@@ -254,7 +254,9 @@ class _PathPolicy:
     def normalize_path(self, row: int, name: str) -> str:
         """Normalise an unusual name, or raise an error with the reason."""
         if not name:
-            raise DataError(f"{self.where(row)}: no picture is named.")
+            raise DataError(
+                f"{self.where(row)}: no picture is named. Name it, or delete that line if it is a sum or a remark."
+            )
         if "\0" in name:
             raise DataError(f"{self.where(row)}: {name!r} holds a NUL character, which no file's name can.")
         if _ADDRESS.match(name):

@@ -104,6 +104,14 @@ def test_of_several_columns_that_may_be_learnt_none_is_guessed():
         roles({"path": PICTURES, "the fruit": ["plum", "pear", "plum"], "shop": ["a", "b", "a"]})
 
 
+def test_a_counter_with_a_row_of_sums_and_a_column_of_one_word_are_nothing_to_learn():
+    many = [f"{number}.png" for number in range(40)]
+    finding = {"finding": ["good", "bad"] * 20}
+    counter = [*map(str, range(1, 40)), "sum"]
+    found = roles({"path": many, "no.": counter, **finding, "on": ["12.3."] * 39 + [""]}, targets=())
+    assert found.targets == ("finding",) and {"no.", "on"} <= {*found.metadata}
+
+
 @pytest.mark.parametrize("name", ["Patient ID", "patient_id", "subjectId", "module", "lesion_id", "site"])
 def test_D19_a_column_that_looks_like_a_group_is_never_taken_unasked(name):
     found = roles({"path": PICTURES, "label": ["x", "y", "x"], name: ["p1", "p1", "p2"]})

@@ -173,7 +173,8 @@ def test_D6_pictures_as_deep_as_people_nest_them_belong_to_the_first_folder(draw
     )
     assert source.notes[0] == (
         f"{deeper} of the first folder, 'cat' (2 pictures), 'dog' (3 pictures). If the inner folders are the classes: "
-        "--data.class_level 2"
+        "--data.class_level 2. If they are days, persons or places: --group folder keeps the pictures of one of them "
+        "in one split"
     )
 
 

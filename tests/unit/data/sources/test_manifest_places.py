@@ -111,7 +111,7 @@ def test_D13_nul_and_empty_names_are_refused(draw, allowed):
     lines.write_text('{"path": "ok.png", "label": "a"}\n{"path": "a\\u0000.png", "label": "b"}\n')
     with pytest.raises(DataError, match=r"line 2: 'a\\x00\.png' holds a NUL character"):
         read(lines, allow_outside_root=allowed)
-    with pytest.raises(DataError, match=r"line 3: no picture is named"):
+    with pytest.raises(DataError, match=r"line 3: no picture is named\. Name it, or delete that line"):
         read(manifest(root, "ok.png", " "), allow_outside_root=allowed)
 
 
@@ -156,9 +156,7 @@ def test_D14_missing_files_are_all_counted_and_the_first_twenty_named(draw):
 def test_D14_no_file_at_all_stops_and_says_where_they_were_looked_for(draw):
     root = draw("elsewhere/a.png", "elsewhere/b.png")
     path = manifest(root / "list", "a.png", "b.png")
-    with pytest.raises(
-        DataError, match=r"None of 2 pictures is there: 'a\.png' \(films\.csv, line 2\).*--data-root"
-    ):
+    with pytest.raises(DataError, match=r"None of 2 pictures is there: 'a\.png' \(films\.csv, line 2\).*--data-root"):
         read(path)
     assert there(read(path, data_root=str(root / "elsewhere"))) == [True, True]
 

@@ -144,7 +144,8 @@ def test_D1_a_class_that_training_shards_lack_stops_the_reading(tmp_path):
     write_tar(tmp_path / "train-0.tar", classed("abab"))
     write_tar(tmp_path / "val-0.tar", classed("abcd"))
     with pytest.raises(
-        DataError, match=r"val of .* has classes that train does not have: 'c' \(\d+ pictures?\), 'd' \(\d+ pictures?\)\."
+        DataError,
+        match=r"val of .* has classes that train does not have: 'c' \(\d+ pictures?\), 'd' \(\d+ pictures?\)\.",
     ):
         open_source(tmp_path)
 
