@@ -36,12 +36,12 @@ def cpu_seconds(line: list[str]) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def run_without(heavy: tuple[str, ...], words: list[str]) -> subprocess.CompletedProcess[str]:
+def run_without(heavy: tuple[str, ...], words: list[str], code: int = 0) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own, which fails if it imports one of these libraries."""
     script = (
         "import sys\n"
         "from vitrail.cli.main import main\n"
-        f"assert main({words!r}) == 0\n"
+        f"assert main({words!r}) == {code}\n"
         f"found = [name for name in {heavy!r} if name in sys.modules]\n"
         "assert not found, found\n"
     )
@@ -63,3 +63,10 @@ def test_a_report_is_built_again_without_torch(run_folder, tmp_path):
     done = run_without(("torch", "sklearn"), ["report", str(run)])
     assert done.returncode == 0 and "Loading PyTorch" not in done.stderr, done.stderr
     assert "data:image" in (run / "report.html").read_text()
+
+
+def test_a_table_that_cannot_be_learnt_from_is_told_before_torch_is_loaded(tmp_path):
+    (tmp_path / "export.csv").write_text("path,grade,maker\n1.png,a,x\n2.png,b,y\n3.png,a,y\n")
+    done = run_without(("torch",), ["check", str(tmp_path / "export.csv")], code=3)
+    assert done.returncode == 0 and "2 columns that may be learnt" in done.stderr, done.stderr
+    assert "Loading PyTorch" not in done.stderr

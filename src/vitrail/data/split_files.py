@@ -15,7 +15,6 @@ from ..errors import DataError
 from ..files.atomic import write_bytes
 from ..formatting import format_count
 from .csv_injection import escape_cell, format_csv_lines, unescape_cell
-from .loader import LOST_FILES, LOST_SHARE
 from .source import SPLITS, Source
 
 SPLIT_COLUMNS = ("id", "split", "target")
@@ -121,6 +120,8 @@ def _iter_split_lines(path: Path) -> Iterator[list[str]]:
 def _check_missing_images(source: Source, missing: list[str], count: int) -> tuple[str, ...]:
     if not missing:
         return ()
+    from .loader import LOST_FILES, LOST_SHARE  # and torch with it
+
     counted = f"{len(missing):,} of the run's {count:,} pictures {'is' if len(missing) == 1 else 'are'}"
     what = f"{counted} no longer in {source.name}: {_join_ids(missing)}."
     if len(missing) >= LOST_FILES and len(missing) > LOST_SHARE * count:

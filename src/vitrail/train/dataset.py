@@ -6,9 +6,10 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, Shaped
@@ -19,9 +20,7 @@ from ..data.checks import findings
 from ..data.checks.check_dataset import check_dataset
 from ..data.checks.findings import DataCheckReport
 from ..data.decoding.decode import read_image
-from ..data.loader import ImageStore, load_images
 from ..data.open import BUILT_IN, HUB_PREFIX, SHARD_EXTENSION, open_source
-from ..data.preprocess import visible_size
 from ..data.random_crop import RandomResizedCrop
 from ..data.settings import DataSettings, advise_anomaly
 from ..data.source import Source
@@ -32,17 +31,26 @@ from ..files.atomic import write_json
 from ..formatting import format_count
 from ..randomness import permutation
 from ..spec import ImageSpec
-from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
-from .distributed.collectives import RankGroup
 from .events import Event, Note
 from .plan import Plan
 from .run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from ..data.loader import ImageStore
+    from .custom_functions import CustomFunctions
+    from .distributed.collectives import RankGroup
 
 MEMORY = "memory"
 """The plan's name of a source that was a Python object."""
 RESIDENT_BYTES = 2 * 2**30
 MEAN_STD_SAMPLE, MEAN_STD_BATCH = 5000, 50
 Splits = dict[str, NDArray[np.int64]]
+
+
+def _no_custom_functions() -> CustomFunctions:
+    from .custom_functions import NO_CUSTOM_FUNCTIONS  # and torch with it: a source that cannot be read is told before
+
+    return NO_CUSTOM_FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Dataset:
     splits: Splits
     notes: tuple[str, ...] = ()
     """Messages about the splits, and about changes since the run began."""
-    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS
+    custom_functions: CustomFunctions = field(default_factory=_no_custom_functions)
     """Of the caller's program, for the training."""
 
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
@@ -98,6 +106,8 @@ class Dataset:
 
     def load_rows(self, rows: NDArray[np.int64], spec: ImageSpec, num_workers: int) -> ImageStore:
         """The images of any rows, as `load_images`."""
+        from ..data.loader import load_images
+
         return load_images(self.source, rows, spec, RESIDENT_BYTES, num_workers)
 
     def aspect_ratios(self, rows: NDArray[np.int64], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
@@ -115,11 +125,15 @@ class Dataset:
             height, width = read_image(self.source.images[row], spec).values.shape[:2]
         except DataError:
             return plain
+        from ..data.preprocess import visible_size
+
         rows, columns = visible_size(height, width, spec)
         return columns / rows
 
     def load_training_images(self, spec: ImageSpec, cut: RandomResizedCrop | None, num_workers: int) -> ImageStore:
         """The images of the train split, cropped by the recipe, with the decoding shortcuts for training."""
+        from ..data.loader import load_images
+
         return load_images(self.source, self.splits["train"], spec, RESIDENT_BYTES, num_workers, cut, training=True)
 
     def sample(self, split: str, most: int, seed: int) -> NDArray[np.int64]:
@@ -133,7 +147,7 @@ def open_dataset(
     seed: int,
     previous_run: RunFolder | None = None,
     source_object: object | None = None,
-    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    custom_functions: CustomFunctions | None = None,
 ) -> Dataset:
     """Open the source and split it, or take the splits of `previous_run`, if its data is the same.
 
@@ -159,7 +173,7 @@ def open_dataset(
         changes = check_data_unchanged(previous_run.data_file, source)
         source = dataclasses.replace(source, weights=split_files.read_weights(previous_run.splits_file, source))
         splits, missing = split_files.read_splits(previous_run.splits_file, source)
-        return Dataset(source, splits, changes + missing, custom_functions)
+        return Dataset(source, splits, changes + missing, custom_functions or _no_custom_functions())
     splits = make_splits(source, settings, seed)
     notes = list(_split_notes(source, settings, splits))
     if settings.exclude:
@@ -171,7 +185,7 @@ def open_dataset(
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
     _check_two_classes(source, splits["train"], settings)
-    return Dataset(source, splits, tuple(notes), custom_functions)
+    return Dataset(source, splits, tuple(notes), custom_functions or _no_custom_functions())
 
 
 def save_dataset_record(run: RunFolder, dataset: Dataset) -> None:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
-import torch
 from PIL import ImageOps
 from PIL.Image import Image, fromarray
-from torch import Tensor
 
 from ...errors import DataError
 from ..decoding.decode import read_file_bytes
 from ..decoding.raster import ALPHA_MODES, decode_pillow, is_deep
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_USUAL_CHANNELS = 4
 """Usual numbers of channels: grey, grey with opacity, RGB, RGB with opacity."""
@@ -47,7 +50,7 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
             raise DataError(f"{name}: {error}") from error.__cause__
     if isinstance(image, Image):
         return _convert_pillow(image, name)
-    if isinstance(image, Tensor):
+    if holds_tensor(image):
         return check_single_image(tensor_to_array(image), name, is_tensor=True)
     if isinstance(image, np.ndarray):
         return check_single_image(image, name)
@@ -55,10 +58,16 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
     raise DataError(f"{name}: a picture must be a path, bytes, an array, a tensor or a Pillow picture. Got {kind}.")
 
 
+def holds_tensor(value: object) -> TypeGuard[Tensor]:
+    """Whether a value is a tensor; torch is not imported for it, for nobody has a tensor without."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def tensor_to_array(tensor: Tensor) -> np.ndarray:
     """Convert a tensor of any device and dtype to an array; bfloat16 becomes float32."""
     plain = tensor.detach().cpu()
-    return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+    return plain.float().numpy() if str(plain.dtype) == "torch.bfloat16" else plain.numpy()
 
 
 def check_single_image(values: np.ndarray, name: str, is_tensor: bool = False) -> np.ndarray:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from torch import Tensor
 
 from ...errors import DataError
 from ...formatting import format_count
@@ -15,7 +14,7 @@ from ..labels.codes import take_rows
 from ..labels.tasks import PROBABILITY_TOLERANCE, InferredTask, infer_task
 from ..settings import DataSettings
 from ..source import ImageInput, Source
-from .image_input import tensor_to_array
+from .image_input import holds_tensor, tensor_to_array
 from .lazy_sequences import SubsetSequence
 
 
@@ -87,7 +86,7 @@ def normalize_labels(labels: object) -> np.ndarray | list[object]:
     Raises:
         DataError: not a sequence, or one of masks.
     """
-    if isinstance(labels, Tensor):
+    if holds_tensor(labels):
         labels = tensor_to_array(labels)
     if hasattr(labels, "to_numpy") and not isinstance(labels, np.ndarray):  # a Series of pandas
         labels = labels.to_numpy()
@@ -130,7 +129,7 @@ def _check_label_array(values: np.ndarray) -> np.ndarray:
 
 def _normalize_label(label: object) -> object:
     """Convert one label to a plain value or an array [K]; a list of numbers is a row, of texts several labels."""
-    if isinstance(label, Tensor):
+    if holds_tensor(label):
         label = tensor_to_array(label)
     if isinstance(label, np.generic) or (isinstance(label, np.ndarray) and label.ndim == 0):
         return label.item()
