@@ -56,6 +56,7 @@ def test_a_decision_of_stored_predictions_loads_no_model_library(tmp_path):
     assert "val: 400 pictures" in done.stdout
 
 
+@pytest.mark.wide
 def test_a_report_is_built_again_without_torch(run_folder, tmp_path):
     run = Path(shutil.copytree(run_folder, tmp_path / "run"))
     (run / "report.html").unlink()
@@ -66,7 +67,7 @@ def test_a_report_is_built_again_without_torch(run_folder, tmp_path):
 
 
 def test_a_table_that_cannot_be_learnt_from_is_told_before_torch_is_loaded(tmp_path):
-    (tmp_path / "export.csv").write_text("path,grade,maker\n1.png,a,x\n2.png,b,y\n3.png,a,y\n")
+    (tmp_path / "export.csv").write_text("path,Befund,Maker\n1.png,a,x\n2.png,b,y\n3.png,a,y\n")
     done = run_without(("torch",), ["check", str(tmp_path / "export.csv")], code=3)
     assert done.returncode == 0 and "2 columns that may be learnt" in done.stderr, done.stderr
     assert "Loading PyTorch" not in done.stderr

@@ -48,7 +48,7 @@ Splits = dict[str, NDArray[np.int64]]
 
 
 def _no_custom_functions() -> CustomFunctions:
-    from .custom_functions import NO_CUSTOM_FUNCTIONS  # and torch with it: a source that cannot be read is told before
+    from .custom_functions import NO_CUSTOM_FUNCTIONS  # and torch with it, after the source has been read
 
     return NO_CUSTOM_FUNCTIONS
 

@@ -59,7 +59,7 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
 
 
 def holds_tensor(value: object) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor; torch is not imported for it, for nobody has a tensor without."""
+    """Whether a value is a tensor; torch is not imported for it: a program with a tensor has imported it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
