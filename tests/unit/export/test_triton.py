@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import text_format
 
 from exportable import member, pictures
-from vitrail.checkpoints.bundle import save_bundle
+from vitrail.checkpoints.bundle_weights import save_bundle
 from vitrail.errors import UsageError
 from vitrail.export.triton import choose_model_name
 from vitrail.predict.onnx_predictor import OnnxPredictor
