@@ -51,7 +51,7 @@ def run_without(heavy: tuple[str, ...], words: list[str], code: int = 0) -> subp
 def test_a_decision_of_stored_predictions_loads_no_model_library(tmp_path):
     run = store_run(tmp_path / "run")
     words = ["decide", str(run), "--rule", "cost 20", "--positive", "defect", "--keep", "clinic", "--use", "clinic"]
-    done = run_without(("torch", "sklearn", "matplotlib", "PIL", "safetensors"), words)
+    done = run_without(("torch", "sklearn", "matplotlib", "safetensors"), words)
     assert done.returncode == 0 and "Loading PyTorch" not in done.stderr, done.stderr
     assert "val: 400 pictures" in done.stdout
 
