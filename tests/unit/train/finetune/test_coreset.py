@@ -26,7 +26,7 @@ from vitrail.predict.predictor import Predictor
 from vitrail.runtime import RuntimeSettings
 from vitrail.services.evaluation import build_source_settings, evaluate_model, load_held_out, load_other_source
 from vitrail.train import fit as training
-from vitrail.train.calibration_file import read_calibration, write_calibration
+from vitrail.train.calibration_file import describe_odd_images, read_calibration, write_calibration
 from vitrail.train.events import Event, FinishEvent, Note
 from vitrail.train.finetune import coreset, finetune_planner
 from vitrail.train.finetune.coreset import choose_patches, fill_bank, sample_images
@@ -107,6 +107,17 @@ def test_calibration_survives_its_file(tmp_path: Path):
                 read_calibration(tmp_path / "other.csv")
     with pytest.raises(DamagedFileError):
         read_calibration(tmp_path / "missing.csv")
+
+
+def test_good_pictures_that_stand_out_are_named_with_the_command_that_takes_them_out(tmp_path: Path):
+    path, rows = tmp_path / "calibration.csv", np.arange(10)
+    scores = np.array([0.2, 0.21, 0.9, 0.22, 0.23, 0.24, 0.8, 0.25, 0.26, 0.27])
+    write_calibration(path, "abcdefghij", rows, scores)
+    (said,) = describe_odd_images(path)
+    assert said.startswith("2 good pictures of 10 differ far more") and ": c, g. " in said
+    assert "vitrail teach RUN --forget LIST.csv" in said
+    write_calibration(path, "abcdefghij", rows, np.linspace(0.2, 0.4, 10))
+    assert describe_odd_images(path) == []
 
 
 # -- Whole runs
