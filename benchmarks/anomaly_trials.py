@@ -167,11 +167,9 @@ def compare_near(cells: Cells, bank: np.ndarray, rows: np.ndarray) -> Tensor:
     side = round(x.shape[1] ** 0.5)
     places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"), -1).view(-1, 2)
     is_far = (places[:, None] - places).abs().amax(-1) > 2  # [N, N]
-    known = x[bank]
-    nearest = [
-        torch.stack([(one @ each.T).masked_fill(is_far, -1).amax(-1) for each in known]).amax(0) for one in x[rows]
-    ]
-    return 1 - torch.stack(nearest)
+    known = x[bank].flatten(0, 1)
+    products = ((one @ known.T).view(len(one), len(bank), -1).amax(1) for one in x[rows])  # [N, N]
+    return 1 - torch.stack([each.masked_fill(is_far, -1).amax(-1) for each in products])
 
 
 def compare_in_even_light(cells: Cells, bank: np.ndarray, rows: np.ndarray) -> Tensor:
