@@ -7,7 +7,7 @@ cells: of each kind (mono, poly) 160 cells that the experts call certainly sound
 they call certainly defective (1) are defects, all drawn by chance and dealt into five folds in turn. The bank of a fold
 is made of 10, 50, 100 or all 128 good cells of the other folds, and tested on the good cells and the defects of the
 fold. The plan is that of `vitrail train CELLS --task anomaly --weights DINOV2`, which is run once on ten cells and
-chooses 448 pixels, and the same with --image-size 224. The features of every cell are computed once, in float32 as a
+chooses 224 pixels, and the same with --image-size 448. The features of every cell are computed once, in float32 as a
 training does, and kept under --folder; banks, scores and decisions come from the functions of the commands.
 every: the same from 200 and from all certainly sound cells of a kind, tested on all cells of the fold; 224 pixels.
 tokens: the same folds by the class token alone: cosine to the nearest good cell, and scikit-learn's one-class SVM.
@@ -121,14 +121,14 @@ class World:
                 parts.append(paths[most:])
             self.others[kind] = (parts[0], parts[1])
 
-    def plan(self, count: int = 10) -> RunFolder:
-        """The run of the command on so many good cells of the first kind."""
-        run = self.folder / f"anomaly-{count}"
+    def plan(self, count: int = 10, *words: object) -> RunFolder:
+        """The run of the command on so many good cells of the first kind, with further words."""
+        run = self.folder / "-".join(map(str, ["anomaly", count, *words[1:]]))
         if not (run / "model").is_dir():
-            self.train(run, count)
+            self.train(run, count, *words)
         return RunFolder(run)
 
-    def train(self, run: Path, count: int) -> float:
+    def train(self, run: Path, count: int, *words: object) -> float:
         """Seconds of the command on the first good cells of the first kind."""
         table = run.with_suffix(".csv")
         table.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ class World:
             writer.writerows([str(path.relative_to(self.data)), "good"] for path in self.paths[KINDS[0]][:count])
         command = [VITRAIL, "train", table, "--data-root", self.data, "--task", "anomaly", "--weights", self.dinov2]
         began = time.perf_counter()
-        subprocess.run([*map(str, [*command, "--out", run])], check=True, capture_output=True)
+        subprocess.run([*map(str, [*command, *words, "--out", run])], check=True, capture_output=True)
         return time.perf_counter() - began
 
     def features(self, kind: str, side: int) -> tuple[np.ndarray, ViTConfig]:
@@ -356,7 +356,8 @@ def measure_reconstruction(world: World, kind: str) -> Row:
 
 def compare_with_command(world: World) -> Row:
     """A bank of ten cells by the command, which then predicts a few cells, beside the stored features."""
-    run, (features, shape) = world.plan(), world.features(KINDS[0], LARGE)
+    run = world.plan()
+    features, shape = world.features(KINDS[0], run.read_plan().model.image_size[0])
     tested, answers = np.concatenate([part[-5:] for part in tested_cells(0)]), world.folder / "anomaly-answers.csv"
     paths = [world.paths[KINDS[0]][row] for row in tested]
     words = ["predict", run.path, *paths, "--to", answers]
@@ -528,7 +529,7 @@ def measure_training(world: World) -> Row:
 
 def measure_speed(world: World, precision: str) -> Row:
     """How fast pictures are scored beside their features alone, in interleaved runs on one thread."""
-    predictor = Predictor.open(world.plan(20).path, precision=precision)
+    predictor = Predictor.open(world.plan(20, "--image-size", LARGE).path, precision=precision)
     model, spec, threads = predictor.single_member().model, predictor.spec, torch.get_num_threads()
     assert isinstance(model, ViT)
     settings = InferenceSettings(precision=precision)

@@ -25,13 +25,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from anomaly import FOLDS, KINDS, SMALL, World, area, bank_cells, tested_cells
+from anomaly import FOLDS, KINDS, LARGE, SMALL, World, area, bank_cells, tested_cells
 from making.records import RESULTS, Results, Row
 from torch import Tensor
 
 from vitrail.data.decoding.decode import to_8_bits
 from vitrail.data.preprocess import preprocess_image
 from vitrail.model.patch_bank import mean_largest, nearest_distances, normalize_patches
+from vitrail.train.finetune.coreset import choose_patches, pack_patches
 
 COUNTS = (10, 100)
 BLOCKS, EVERY = (6, 8, 10), 2
@@ -105,6 +106,13 @@ def measure_trial(world: World, trial: str, kind: str, count: int) -> Row:
     return {name: round(statistics.fmean(each), 4) for name, each in areas.items()}
 
 
+def smooth(distances: Tensor) -> Tensor:
+    """The mean of each patch's distance and those of its neighbours."""
+    side = round(distances.shape[-1] ** 0.5)
+    grid = distances.view(-1, 1, side, side)
+    return F.avg_pool2d(grid, 3, stride=1, padding=1, count_include_pad=False).flatten(1)
+
+
 def fill_left_out(distances: Tensor) -> Tensor:
     """Patches that are left out differ from nothing."""
     return distances.nan_to_num(0.0)
@@ -115,6 +123,7 @@ POOLS: dict[str, Callable[[Tensor], Tensor]] = {
     "largest": lambda distances: fill_left_out(distances).amax(-1),
     "largest_5_percent": lambda distances: fill_left_out(distances).topk(distances.shape[-1] // 20).values.mean(-1),
     "less_median": lambda distances: mean_largest(fill_left_out(distances)) - distances.nanmedian(-1).values,
+    "smoothed": lambda distances: mean_largest(smooth(fill_left_out(distances))),
 }
 """From distances [n, N] to scores [n]; "auroc" is the plan's, the mean of the largest hundredth."""
 
@@ -133,6 +142,16 @@ def compare(x: Tensor, rows: Tensor) -> Tensor:
 def compare_blocks(cells: Cells, bank: np.ndarray, rows: np.ndarray, blocks: tuple[int, ...]) -> Tensor:
     x = join_blocks(cells, blocks)
     return compare(x[rows], x[bank].flatten(0, 1))
+
+
+def compare_large(cells: Cells, bank: np.ndarray, rows: np.ndarray) -> Tensor:
+    """Block 8 at 448 pixels; of more than ten cells as many patches as the plan keeps."""
+    features, shape = cells.world.features(cells.kind, LARGE)
+    known, x = (pack_patches(torch.from_numpy(features[each].astype(np.float32)), shape) for each in (bank, rows))
+    patches = known.flatten(0, 1)
+    if len(bank) > COUNTS[0]:
+        patches = patches[choose_patches(patches, shape.bank_size, 0, torch.device("cpu"))]
+    return compare(x.float(), patches)
 
 
 def compare_centred(cells: Cells, bank: np.ndarray, rows: np.ndarray, scaled: bool) -> Tensor:
@@ -227,6 +246,7 @@ TRIALS: dict[str, Scores] = {
     "block 10": partial(compare_blocks, blocks=(10,)),
     "blocks 6 and 8": partial(compare_blocks, blocks=(6, 8)),
     "blocks 6, 8 and 10": partial(compare_blocks, blocks=(6, 8, 10)),
+    "448 pixels": compare_large,
     "centred": partial(compare_centred, scaled=False),
     "standardised": partial(compare_centred, scaled=True),
     "3 x 3 patches": compare_neighbourhoods,
