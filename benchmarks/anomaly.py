@@ -62,6 +62,7 @@ from vitrail.train.calibration_file import find_odd_images
 from vitrail.train.finetune.coreset import choose_patches, fill_bank, pack_patches, sample_images
 from vitrail.train.finetune.finetune_planner import BANK_DEPTH, BANK_SIZE
 from vitrail.train.finetune.weights import BANK_ROWS, StartCheckpoint, build_start_model, open_checkpoint
+from vitrail.train.plan import FinetuneSettings
 from vitrail.train.run_folder import RunFolder
 
 FOLDS, KINDS, GOOD, DEFECTS, ALPHAS = 5, ("mono", "poly"), 160, 60, (0.01, 0.05)
@@ -72,11 +73,11 @@ EVERY = (200, 0)
 DRAWINGS, LOTS, BATCH = 200, 40, 4
 SPOILERS = 10
 """Defects that a bank may be given by mistake."""
-FRACTIONS = {SMALL: (1.0, 0.25, 0.1, 0.05), LARGE: (0.05, 1.0)}
+FRACTIONS = (1.0, 0.25, 0.1, 0.05)
 """Of all patches, that a smaller bank has."""
 GARMENTS, GARMENT_SIDE, GARMENT_MINUTES = 200, 112, 3
 """Good pictures of a class, pixels that DINOv2 is shown, and minutes of pre-training."""
-RECONSTRUCTION_SIDE, RECONSTRUCTION_SECONDS = 112, 180
+RECONSTRUCTION_SIDE, RECONSTRUCTION_SECONDS = 112, 120
 
 
 def main() -> None:
@@ -488,16 +489,14 @@ def measure_contamination(world: World, kind: str, count: int) -> Row:
 
 def list_coresets(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
     """Fractions of the patches of 100 good cells."""
-    for side, fractions in FRACTIONS.items():
-        for kind in KINDS:
-            for fraction in fractions:
-                key = {"side": side, "kind": kind, "good": 100, "fraction": fraction}
-                yield key, partial(measure_coreset, world, kind, side, fraction)
+    for kind in KINDS:
+        for fraction in FRACTIONS:
+            yield {"kind": kind, "good": 100, "fraction": fraction}, partial(measure_coreset, world, kind, fraction)
 
 
-def measure_coreset(world: World, kind: str, side: int, fraction: float) -> Row:
-    """The area by so much of the patches, on the other good cells and all defects."""
-    features, shape = world.features(kind, side)
+def measure_coreset(world: World, kind: str, fraction: float) -> Row:
+    """The area by so much of the patches at 224 pixels, on the other good cells and all defects."""
+    features, shape = world.features(kind, SMALL)
     patches = pack_patches(torch.from_numpy(features[:100].astype(np.float32)), shape).flatten(0, 1)
     rows = patches[choose_patches(patches, round(fraction * len(patches)), 0, torch.device("cpu"))]
     scores = [score_cells(features, shape, rows, cells) for cells in (np.arange(100, GOOD), GOOD + np.arange(DEFECTS))]
@@ -566,16 +565,15 @@ def measure_garment(world: World, weights: str, good: int) -> Row:
     banks = [train[source.targets[train] == k][:GARMENTS] for k in range(len(FASHION))]
     rows = np.concatenate([*banks, test])
     images = [source.images[row] for row in rows]
-    plan = world.plan().read_plan()
-    shape = replace(plan.model, image_size=(GARMENT_SIDE, GARMENT_SIDE))
     if weights == "own":
         checkpoint = pretrain_on_garments(world.folder)
         shape, file = bank_shape(checkpoint), world.folder / "anomaly-garments-own.npy"
         spec = replace(checkpoint.spec, fit="squash", crop_fraction=1.0)
         features = compute_features(
-            lambda: FeatureExtractor(build_start_model(checkpoint, shape, plan.finetune)), spec, images, file
+            lambda: FeatureExtractor(build_start_model(checkpoint, shape, FinetuneSettings())), spec, images, file
         )
     else:
+        shape = replace(world.plan().read_plan().model, image_size=(GARMENT_SIDE, GARMENT_SIDE))
         features = world.features_by(shape, images, "garments")
     bank = Bank(features, np.arange(good * GARMENTS, (good + 1) * GARMENTS), shape)
     scores = bank.scores(features, np.arange(len(rows) - len(test), len(rows)))
@@ -660,14 +658,13 @@ def table_of_spoiled(rows: list[Row]) -> list[str]:
 
 def table_of_coresets(rows: list[Row]) -> list[str]:
     """Areas by fewer patches."""
-    lines = ["| pixels | cells | patches of 100 cells | AUROC | less all patches |", "|---:|---|---:|---:|---:|"]
+    lines = ["| cells | patches of 100 cells | AUROC | less all patches |", "|---|---:|---:|---:|"]
     here = [row for row in rows if row["part"] == "coreset"]
-    full = {(row["side"], row["kind"]): number(row, "auroc") for row in here if row["fraction"] == 1}
+    full = {row["kind"]: number(row, "auroc") for row in here if row["fraction"] == 1}
     for row in here:
-        found, of_all = number(row, "auroc"), full.get((row["side"], row["kind"]))
-        less = "" if of_all is None else f"{found - of_all:+.4f}"
-        share = f"{row['patches']:,}, {row['fraction']:.0%}"
-        lines.append(f"| {row['side']} | {row['kind']} | {share} | {found:.4f} | {less} |")
+        found, share = number(row, "auroc"), f"{row['patches']:,}, {row['fraction']:.0%}"
+        less = f"{found - full[row['kind']]:+.4f}" if row["kind"] in full else ""
+        lines.append(f"| {row['kind']} | {share} | {found:.4f} | {less} |")
     return lines
 
 

@@ -25,14 +25,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from anomaly import FOLDS, KINDS, LARGE, SMALL, World, area, bank_cells, tested_cells
+from anomaly import FOLDS, KINDS, SMALL, World, area, bank_cells, tested_cells
 from making.records import RESULTS, Results, Row
 from torch import Tensor
 
 from vitrail.data.decoding.decode import to_8_bits
 from vitrail.data.preprocess import preprocess_image
 from vitrail.model.patch_bank import mean_largest, nearest_distances, normalize_patches
-from vitrail.train.finetune.coreset import choose_patches, pack_patches
 
 COUNTS = (10, 100)
 BLOCKS, EVERY = (6, 8, 10), 2
@@ -51,6 +50,7 @@ def main() -> None:
     parser.add_argument("dinov2", type=Path, nargs="?", help="what benchmarks/making/real_dinov2.py made")
     parser.add_argument("data", type=Path, nargs="?", help="ELPV's folder with labels.csv and images/")
     parser.add_argument("--trials", nargs="+", choices=TRIALS, default=list(TRIALS))
+    parser.add_argument("--good", type=int, nargs="+", choices=COUNTS, default=list(COUNTS), help="cells in the bank")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     if options.data is None:
@@ -58,7 +58,7 @@ def main() -> None:
         return
     torch.set_grad_enabled(False)
     results, world = Results("anomaly-trials"), World(options.dinov2, options.data, options.folder)
-    for count in COUNTS:
+    for count in options.good:
         for trial in options.trials:
             for kind in KINDS:
                 key = {"trial": trial, "kind": kind, "good": count}
@@ -142,16 +142,6 @@ def compare(x: Tensor, rows: Tensor) -> Tensor:
 def compare_blocks(cells: Cells, bank: np.ndarray, rows: np.ndarray, blocks: tuple[int, ...]) -> Tensor:
     x = join_blocks(cells, blocks)
     return compare(x[rows], x[bank].flatten(0, 1))
-
-
-def compare_large(cells: Cells, bank: np.ndarray, rows: np.ndarray) -> Tensor:
-    """Block 8 at 448 pixels; of more than ten cells as many patches as the plan keeps."""
-    features, shape = cells.world.features(cells.kind, LARGE)
-    known, x = (pack_patches(torch.from_numpy(features[each].astype(np.float32)), shape) for each in (bank, rows))
-    patches = known.flatten(0, 1)
-    if len(bank) > COUNTS[0]:
-        patches = patches[choose_patches(patches, shape.bank_size, 0, torch.device("cpu"))]
-    return compare(x.float(), patches)
 
 
 def compare_centred(cells: Cells, bank: np.ndarray, rows: np.ndarray, scaled: bool) -> Tensor:
@@ -246,7 +236,6 @@ TRIALS: dict[str, Scores] = {
     "block 10": partial(compare_blocks, blocks=(10,)),
     "blocks 6 and 8": partial(compare_blocks, blocks=(6, 8)),
     "blocks 6, 8 and 10": partial(compare_blocks, blocks=(6, 8, 10)),
-    "448 pixels": compare_large,
     "centred": partial(compare_centred, scaled=False),
     "standardised": partial(compare_centred, scaled=True),
     "3 x 3 patches": compare_neighbourhoods,

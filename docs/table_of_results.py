@@ -26,7 +26,7 @@ def main() -> None:
     """Replace what stands between the markers."""
     fill(PAGE, "results", table())
     fill(PAGE, "peers", peers())
-    for block, name in (("measured", "anomaly"), ("trials", "anomaly-trials"), ("tiles", "anomaly-tiles")):
+    for block, name in (("measured", "anomaly"), ("trials", "anomaly-trials")):
         fill(PAGE.parent / "docs" / "anomaly.md", block, (RESULTS / f"{name}.md").read_text(encoding="utf-8").strip())
 
 

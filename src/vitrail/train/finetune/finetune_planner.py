@@ -218,6 +218,7 @@ def _choose_bank_shape(
         drop_path=0.0,
     )
     sides, why_sides = _list_bank_sides(fingerprint, base)
+    largest = (sides[-1] * base.patch[0], sides[-1] * base.patch[1])
     size, why_size = _choose_image_size(fingerprint, request, base, runtime, seconds, 1, sides)
     shape, why_tiles = _choose_tiles(fingerprint, request, replace(base, image_size=size), runtime, seconds)
     return shape, why_tiles | {
@@ -226,7 +227,7 @@ def _choose_bank_shape(
         "model.pool_blocks": "one block, the last of those that are kept",
         "model.bank_size": "comparing with more takes longer than the features; the farthest apart are kept",
         "model.channels": why_channels,
-        "model.image_size": why_size if request.image_size is not None else f"{why_size}{why_sides}",
+        "model.image_size": f"{why_size}{why_sides}" if size == largest and request.image_size is None else why_size,
     }
 
 
