@@ -7,12 +7,15 @@ cells: of each kind (mono, poly) 160 cells that the experts call certainly sound
 they call certainly defective (1) are defects, all drawn by chance and dealt into five folds in turn. The bank of a fold
 is made of 10, 50, 100 or all 128 good cells of the other folds, and tested on the good cells and the defects of the
 fold. The plan is that of `vitrail train CELLS --task anomaly --weights DINOV2`, which is run once on ten cells and
-chooses 448 pixels, and the same with --image-size 224. The features of every cell are computed once, in the number
-format of the plan, and kept under --folder; banks, scores and decisions come from the functions of the commands.
+chooses 224 pixels, and the same with --image-size 448. The features of every cell are computed once, in float32 as a
+training does, and kept under --folder; banks, scores and decisions come from the functions of the commands.
+every: the same from 200 and from all certainly sound cells of a kind, tested on all cells of the fold; 224 pixels.
 tokens: the same folds by the class token alone: cosine to the nearest good cell, and scikit-learn's one-class SVM.
+reconstruction: the same folds by a masked autoencoder of our own, trained on the good cells that no fold has.
 promise: 200 drawings of 10, 30 and 100 good cells, alone and in lots of cells that look alike; banks with one defect.
 coreset: banks of fewer patches beside all of them. time: seconds of a training, and scores beside features alone.
-classes: Fashion-MNIST, each class as the good one, against the others of the official test pictures.
+classes: Fashion-MNIST, each class as the good one, against the others of the official test pictures, by DINOv2 and by
+weights of our own, pre-trained on the training pictures without labels.
 
 Rows and features are kept. Writes benchmarks/results/anomaly.json and .md.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import resource
 import shutil
 import statistics
 import subprocess
@@ -34,6 +38,7 @@ from typing import Any
 import numpy as np
 import torch
 from elpv import read_cells
+from making.reconstruction import fit_autoencoder, score_reconstruction
 from making.records import RESULTS, VITRAIL, Results, Row, commit, number
 from sklearn.cluster import KMeans
 from sklearn.metrics import roc_auc_score
@@ -51,23 +56,28 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.patch_bank import mean_largest, nearest_distances, normalize_patches
 from vitrail.model.vit import ViT
 from vitrail.predict.predictor import Predictor
+from vitrail.spec import ImageSpec
 from vitrail.stats.intervals import proportion_interval
-from vitrail.train.finetune.coreset import fill_bank, sample_images
-from vitrail.train.finetune.weights import BANK_ROWS, build_start_model, open_checkpoint
-from vitrail.train.plan import Plan
+from vitrail.train.calibration_file import find_odd_images
+from vitrail.train.finetune.coreset import choose_patches, fill_bank, pack_patches, sample_images
+from vitrail.train.finetune.finetune_planner import BANK_DEPTH, BANK_SIZE
+from vitrail.train.finetune.weights import BANK_ROWS, StartCheckpoint, build_start_model, open_checkpoint
+from vitrail.train.plan import FinetuneSettings
 from vitrail.train.run_folder import RunFolder
 
 FOLDS, KINDS, GOOD, DEFECTS, ALPHAS = 5, ("mono", "poly"), 160, 60, (0.01, 0.05)
 SMALL, LARGE = 224, 448
-COUNTS = {SMALL: (10, 50, 100, 0), LARGE: (10, 100, 0)}
-"""Pixels, and numbers of good cells in a bank; 0 is all of the other folds."""
+COUNTS = {10: (SMALL, LARGE), 100: (SMALL, LARGE), 0: (SMALL, LARGE), 50: (SMALL,)}
+"""Numbers of good cells in a bank, in the order of measuring, 0 is all of the other folds; and pixels."""
+EVERY = (200, 0)
 DRAWINGS, LOTS, BATCH = 200, 40, 4
 SPOILERS = 10
 """Defects that a bank may be given by mistake."""
 FRACTIONS = (1.0, 0.25, 0.1, 0.05)
 """Of all patches, that a smaller bank has."""
-GARMENTS, GARMENT_SIDE = 200, 112
-"""Good pictures of a class, and their pixels."""
+GARMENTS, GARMENT_SIDE, GARMENT_MINUTES = 200, 112, 3
+"""Good pictures of a class, pixels that DINOv2 is shown, and minutes of pre-training."""
+RECONSTRUCTION_SIDE, RECONSTRUCTION_SECONDS = 112, 120
 
 
 def main() -> None:
@@ -102,19 +112,24 @@ class World:
         chances, kinds = np.array([chance for _, chance, _ in cells]), np.array([kind for _, _, kind in cells])
         generator = np.random.default_rng(7)
         self.paths: dict[str, list[Path]] = {kind: [] for kind in KINDS}
+        self.others: dict[str, tuple[list[Path], list[Path]]] = {}  # good cells and defects that no fold has
         for kind in KINDS:
+            parts = []
             for chance, most in ((0.0, GOOD), (1.0, DEFECTS)):
-                drawn = generator.permutation(np.flatnonzero((kinds == kind) & (chances == chance)))[:most]
-                self.paths[kind] += [data / cells[row][0] for row in drawn]
+                drawn = generator.permutation(np.flatnonzero((kinds == kind) & (chances == chance)))
+                paths = [data / cells[row][0] for row in drawn]
+                self.paths[kind] += paths[:most]
+                parts.append(paths[most:])
+            self.others[kind] = (parts[0], parts[1])
 
-    def plan(self, count: int = 10) -> RunFolder:
-        """The run of the command on so many good cells of the first kind."""
-        run = self.folder / f"anomaly-{count}"
+    def plan(self, count: int = 10, *words: object) -> RunFolder:
+        """The run of the command on so many good cells of the first kind, with further words."""
+        run = self.folder / "-".join(map(str, ["anomaly", count, *words[1:]]))
         if not (run / "model").is_dir():
-            self.train(run, count)
+            self.train(run, count, *words)
         return RunFolder(run)
 
-    def train(self, run: Path, count: int) -> float:
+    def train(self, run: Path, count: int, *words: object) -> float:
         """Seconds of the command on the first good cells of the first kind."""
         table = run.with_suffix(".csv")
         table.parent.mkdir(parents=True, exist_ok=True)
@@ -124,31 +139,52 @@ class World:
             writer.writerows([str(path.relative_to(self.data)), "good"] for path in self.paths[KINDS[0]][:count])
         command = [VITRAIL, "train", table, "--data-root", self.data, "--task", "anomaly", "--weights", self.dinov2]
         began = time.perf_counter()
-        subprocess.run([*map(str, [*command, "--out", run])], check=True, capture_output=True)
+        subprocess.run([*map(str, [*command, *words, "--out", run])], check=True, capture_output=True)
         return time.perf_counter() - began
 
     def features(self, kind: str, side: int) -> tuple[np.ndarray, ViTConfig]:
         """The patch features of the cells of a kind, float16 [n, N, P], and the shape of the model."""
-        plan = self.plan().read_plan()
-        shape = replace(plan.model, image_size=(side, side))
-        model = FeatureExtractor(build_start_model(open_checkpoint(str(self.dinov2)), shape, plan.finetune))
-        plan = replace(plan, image=replace(plan.image, height=side, width=side))
-        file = self.folder / f"anomaly-{kind}-{side}-{shape.depth}.npy"
-        return compute_features(model, plan, self.paths[kind], file), shape
+        shape = replace(self.plan().read_plan().model, image_size=(side, side))
+        return self.features_by(shape, self.paths[kind], f"{kind}-{side}"), shape
+
+    def features_by(self, shape: ViTConfig, pictures: Sequence[ImageInput], name: str) -> np.ndarray:
+        """The patch features of pictures by DINOv2 in this shape."""
+        plan, (height, width) = self.plan().read_plan(), shape.image_size
+        file = self.folder / f"anomaly-{name}-{shape.depth}-{shape.pool_blocks}.npy"
+
+        def make_model() -> nn.Module:
+            return FeatureExtractor(build_start_model(open_checkpoint(str(self.dinov2)), shape, plan.finetune))
+
+        return compute_features(make_model, replace(plan.image, height=height, width=width), pictures, file)
+
+    def every_cell(self, kind: str) -> tuple[np.ndarray, ViTConfig, np.ndarray, np.ndarray]:
+        """Features of all cells of a kind, the shape, and rows of the good ones and of the defects: first those of
+        `paths`."""
+        features, shape = self.features(kind, SMALL)
+        good, defects = self.others[kind]
+        more = self.features_by(shape, [*good, *defects], f"{kind}-others-{SMALL}")
+        rows = np.arange(len(features), len(features) + len(more))
+        of_good = np.concatenate([np.arange(GOOD), rows[: len(good)]])
+        of_defects = np.concatenate([np.arange(GOOD, len(features)), rows[len(good) :]])
+        return np.concatenate([features, more]), shape, of_good, of_defects
 
     def tokens(self, kind: str) -> np.ndarray:
         """The class tokens of the cells of a kind after the last block and the final norm, [n, D], of length 1."""
-        plan, checkpoint = self.plan().read_plan(), open_checkpoint(str(self.dinov2))
-        shape = replace(plan.model, depth=checkpoint.config.depth, image_size=(SMALL, SMALL))
-        model = ClassToken(build_start_model(checkpoint, shape, plan.finetune))
-        plan = replace(plan, image=replace(plan.image, height=SMALL, width=SMALL))
-        tokens = compute_features(model, plan, self.paths[kind], self.folder / f"anomaly-{kind}-tokens.npy")
+        plan, file = self.plan().read_plan(), self.folder / f"anomaly-{kind}-tokens.npy"
+
+        def make_model() -> nn.Module:
+            checkpoint = open_checkpoint(str(self.dinov2))
+            shape = replace(plan.model, depth=checkpoint.config.depth, image_size=(SMALL, SMALL))
+            return ClassToken(build_start_model(checkpoint, shape, plan.finetune))
+
+        spec = replace(plan.image, height=SMALL, width=SMALL)
+        tokens = compute_features(make_model, spec, self.paths[kind], file)
         return tokens / np.linalg.norm(tokens.astype(np.float32), axis=1, keepdims=True)
 
 
-def bank_cells(fold: int, count: int) -> np.ndarray:
+def bank_cells(fold: int, count: int, good: int = GOOD) -> np.ndarray:
     """So many good cells of the other folds, each fold from another place on; 0 for all of them."""
-    others = np.flatnonzero(np.arange(GOOD) % FOLDS != fold)
+    others = np.flatnonzero(np.arange(good) % FOLDS != fold)
     return np.roll(others, -fold * len(others) // FOLDS)[: count or None]
 
 
@@ -169,19 +205,20 @@ class ClassToken(nn.Module):
         return self.model.features(images)["tokens"][:, 0]
 
 
-def compute_features(model: nn.Module, plan: Plan, pictures: Sequence[ImageInput], file: Path) -> np.ndarray:
-    """The answers of a model to every picture as the plan prepares them, kept in a file that grows batch by batch."""
+def compute_features(
+    make_model: Callable[[], nn.Module], spec: ImageSpec, pictures: Sequence[ImageInput], file: Path
+) -> np.ndarray:
+    """The answers of a model in float32 to every picture, kept in 16 bits in a file that grows batch by batch."""
     done_file = file.with_suffix(".done")
     done = int(done_file.read_text()) if done_file.is_file() else 0
     if done == len(pictures):
         return np.load(file, mmap_mode="r")
-    model = cast_weights(model.eval(), plan.compute.precision)
-    settings = InferenceSettings(device=plan.compute.device, precision=plan.compute.precision)
+    model, settings = make_model().eval(), InferenceSettings()
     found: np.ndarray | None = np.load(file, mmap_mode="r+") if done else None
     with inference_mode(model):
         while done < len(pictures):
-            images = torch.stack([preprocess_image(each, plan.image) for each in pictures[done : done + BATCH]])
-            answers = forward_batch(model, images, plan.image, settings)[0].cpu().numpy()
+            images = torch.stack([preprocess_image(each, spec) for each in pictures[done : done + BATCH]])
+            answers = forward_batch(model, images, spec, settings)[0].numpy()
             if found is None:
                 shape = (len(pictures), *answers.shape[1:])
                 found = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=shape)
@@ -207,21 +244,24 @@ class Bank:
 
     def scores(self, features: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The score of each picture, [n]."""
-        return np.concatenate([self.score(features[rows[at : at + BATCH]]) for at in range(0, len(rows), BATCH)])
-
-    def score(self, features: np.ndarray) -> np.ndarray:
-        x = normalize_patches(torch.from_numpy(features.astype(np.float32)), self.shape.pool_blocks)
-        return mean_largest(nearest_distances(x, self.patches)).numpy()
+        return score_cells(features, self.shape, self.patches, rows)
 
     def decisions(self, alpha: float) -> Decisions:
         """What is called a defect at this rate of false alarms."""
         return fit_anomaly_decisions(DecisionSettings(alpha=alpha), self.calibration, self.groups)
 
 
+def score_cells(features: np.ndarray, shape: ViTConfig, bank: torch.Tensor, rows: np.ndarray) -> np.ndarray:
+    """The score of each of some pictures by the patches of a bank, [n]."""
+    batches = (features[rows[at : at + BATCH]].astype(np.float32) for at in range(0, len(rows), BATCH))
+    patches = (normalize_patches(torch.from_numpy(batch), shape.pool_blocks) for batch in batches)
+    return torch.cat([mean_largest(nearest_distances(x, bank)) for x in patches]).numpy()
+
+
 def list_cells(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
     """Every size, kind, number of good cells and fold."""
-    for side, counts in COUNTS.items():
-        for count in counts:
+    for count, sides in COUNTS.items():
+        for side in sides:
             for kind in KINDS:
                 for fold in range(FOLDS):
                     key = {"side": side, "kind": kind, "good": count, "fold": fold}
@@ -231,11 +271,35 @@ def list_cells(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
 def measure_cells(world: World, side: int, kind: str, count: int, fold: int) -> Row:
     """One bank on the good cells and the defects of its fold."""
     features, shape = world.features(kind, side)
+    return measure_bank(features, shape, bank_cells(fold, count), *tested_cells(fold))
+
+
+def list_everything(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
+    """200 and all good cells of a kind, every fold."""
+    for count in EVERY:
+        for kind in KINDS:
+            for fold in range(FOLDS):
+                key = {"side": SMALL, "kind": kind, "good": count, "fold": fold}
+                yield key, partial(measure_every_cell, world, kind, count, fold)
+
+
+def measure_every_cell(world: World, kind: str, count: int, fold: int) -> Row:
+    """One bank on all good cells and all defects of its fold."""
+    features, shape, good, defects = world.every_cell(kind)
+    tested = good[fold::FOLDS], defects[fold::FOLDS]
+    return measure_bank(features, shape, good[bank_cells(fold, count, len(good))], *tested)
+
+
+def measure_bank(
+    features: np.ndarray, shape: ViTConfig, cells: np.ndarray, tested: np.ndarray, tested_defects: np.ndarray
+) -> Row:
+    """The bank of some cells on others."""
     began = time.perf_counter()
-    bank = Bank(features, bank_cells(fold, count), shape)
+    bank = Bank(features, cells, shape)
     filled = time.perf_counter()
-    good, defects = (bank.scores(features, rows) for rows in tested_cells(fold))
-    row: Row = {"pictures": len(bank.rows), "patches": len(bank.patches), "auroc": area(good, defects)}
+    good, defects = (bank.scores(features, rows) for rows in (tested, tested_defects))
+    row: Row = {"pictures": len(bank.rows), "patches": len(bank.patches), "defects": len(defects)}
+    row["auroc"] = area(good, defects)
     for alpha in ALPHAS:
         rules = bank.decisions(alpha)
         alarms, found = (rules.find_defects(rules.p_values(scores)) for scores in (good, defects))
@@ -251,7 +315,7 @@ def area(good: np.ndarray, defects: np.ndarray) -> float:
 
 def list_tokens(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
     """The same banks of class tokens."""
-    for count in COUNTS[SMALL]:
+    for count in sorted(COUNTS):
         for kind in KINDS:
             yield {"kind": kind, "good": count}, partial(measure_tokens, world, kind, count)
 
@@ -267,12 +331,37 @@ def measure_tokens(world: World, kind: str, count: int) -> Row:
     return {name: statistics.fmean(each) for name, each in areas.items()}
 
 
+def list_reconstructions(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
+    """Each kind."""
+    for kind in KINDS:
+        yield {"kind": kind}, partial(measure_reconstruction, world, kind)
+
+
+def measure_reconstruction(world: World, kind: str) -> Row:
+    """Mean area over the folds by the errors of an autoencoder that saw none of their cells."""
+    side = RECONSTRUCTION_SIDE
+    spec = replace(world.plan().read_plan().image, height=side, width=side)
+    good, cells = (
+        torch.stack([preprocess_image(path, spec)[:1] for path in paths])
+        for paths in (world.others[kind][0], world.paths[kind])
+    )
+    autoencoder, steps = fit_autoencoder(good, RECONSTRUCTION_SECONDS)
+    errors = score_reconstruction(autoencoder, cells)  # [n, N]
+    ways = {"auroc": mean_largest(errors).numpy(), "auroc_of_all_patches": errors.mean(1).numpy()}
+    row: Row = {"good": len(good), "seconds": RECONSTRUCTION_SECONDS, "steps": steps}
+    for name, scores in ways.items():
+        areas = [area(*(scores[rows] for rows in tested_cells(fold))) for fold in range(FOLDS)]
+        row[name] = statistics.fmean(areas)
+    return row
+
+
 def compare_with_command(world: World) -> Row:
     """A bank of ten cells by the command, which then predicts a few cells, beside the stored features."""
-    run, (features, shape) = world.plan(), world.features(KINDS[0], LARGE)
+    run = world.plan()
+    features, shape = world.features(KINDS[0], run.read_plan().model.image_size[0])
     tested, answers = np.concatenate([part[-5:] for part in tested_cells(0)]), world.folder / "anomaly-answers.csv"
     paths = [world.paths[KINDS[0]][row] for row in tested]
-    words = ["predict", run.path, *paths, "--precision", run.read_plan().compute.precision, "--to", answers]
+    words = ["predict", run.path, *paths, "--to", answers]
     subprocess.run([VITRAIL, *map(str, words)], check=True, capture_output=True)
     with answers.open(newline="", encoding="utf-8") as file:
         said = np.array([float(row["score"]) for row in csv.DictReader(file)])
@@ -319,7 +408,9 @@ class Distances:
 
     def calibration(self, bank: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """The score of every cell of a bank without the cells of its group."""
-        return np.concatenate([self.scores(bank[at : at + 1], bank[groups != groups[at]]) for at in range(len(bank))])
+        cells, is_own = torch.from_numpy(bank), torch.from_numpy(groups[:, None] == groups)
+        nearest = self.nearest[cells][:, :, cells].masked_fill(is_own[:, None], torch.inf).amin(-1)
+        return mean_largest(nearest).numpy()
 
     def check(self) -> float:
         """The largest difference to the scores of `Bank` for 20 cells."""
@@ -371,18 +462,22 @@ def measure_promise(world: World, kind: str, count: int, is_grouped: bool) -> Ro
 def measure_contamination(world: World, kind: str, count: int) -> Row:
     """Banks of good cells and one defect beside those of the good cells alone."""
     found, places, clean, spoiled, recalls = distances(world, kind), [], [], [], []
+    named, named_clean = [], []
     for seed in range(DRAWINGS):
         generator = np.random.default_rng([seed, count])
         good, spoiler = generator.permutation(found.good), GOOD + generator.integers(SPOILERS)
         bank = np.append(good[: count - 1], spoiler)
         calibration = found.calibration(bank, bank)
         places.append(int((calibration > calibration[-1]).sum()) + 1)
+        named.append(count - 1 in find_odd_images(calibration))
+        named_clean.append(len(find_odd_images(found.calibration(good[:count], good[:count]))) > 0)
         for areas, cells in ((clean, good[:count]), (spoiled, bank)):
             scores = [found.scores(rows, cells) for rows in (good[count:], found.defects[found.defects != spoiler])]
             areas.append(area(*scores))
             rules = fit_anomaly_decisions(DecisionSettings(), found.calibration(cells, cells))
             recalls.append(float(rules.find_defects(rules.p_values(scores[1])).mean()))
     return {
+        "named": statistics.fmean(named), "clean_with_a_name": statistics.fmean(named_clean),
         "oddest": float(np.mean(np.array(places) == 1)), "among_three_oddest": float(np.mean(np.array(places) <= 3)),
         "auroc_clean": statistics.fmean(clean), "auroc_spoiled": statistics.fmean(spoiled),
         "recall_clean": statistics.fmean(recalls[::2]), "recall_spoiled": statistics.fmean(recalls[1::2]),
@@ -400,11 +495,12 @@ def list_coresets(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
 
 
 def measure_coreset(world: World, kind: str, fraction: float) -> Row:
-    """The area by so much of the patches, on small pictures."""
+    """The area by so much of the patches at 224 pixels, on the other good cells and all defects."""
     features, shape = world.features(kind, SMALL)
-    bank = Bank(features, np.arange(100), replace(shape, bank_size=int(fraction * 100 * shape.grid.patches)))
-    scores = [bank.scores(features, rows) for rows in (np.arange(100, GOOD), GOOD + np.arange(DEFECTS))]
-    return {"patches": len(bank.patches), "auroc": area(*scores)}
+    patches = pack_patches(torch.from_numpy(features[:100].astype(np.float32)), shape).flatten(0, 1)
+    rows = patches[choose_patches(patches, round(fraction * len(patches)), 0, torch.device("cpu"))]
+    scores = [score_cells(features, shape, rows, cells) for cells in (np.arange(100, GOOD), GOOD + np.arange(DEFECTS))]
+    return {"patches": len(rows), "auroc": area(*scores)}
 
 
 def list_times(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
@@ -417,19 +513,22 @@ def list_times(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
 
 def measure_training(world: World) -> Row:
     """The shortest of three trainings on ten cells."""
-    seconds = []
-    for trial in range(3):
-        run = world.folder / f"anomaly-timed-{trial}"
+    seconds, run = [], world.folder / "anomaly-timed"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(3):
         shutil.rmtree(run, ignore_errors=True)
         seconds.append(round(world.train(run, 10), 1))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / len(seconds)
     bank = load_tensors(run / "model" / "model.safetensors")[BANK_ROWS]
-    row: Row = {"shortest_seconds": min(seconds), "seconds": seconds, "patches": len(bank)}
+    row: Row = {"shortest_seconds": min(seconds), "seconds": seconds, "processor_seconds": round(spent, 1)}
+    row["patches"] = len(bank)
     return row | {"bytes_of_50000_patches": 50_000 * bank[0].nbytes}
 
 
 def measure_speed(world: World, precision: str) -> Row:
     """How fast pictures are scored beside their features alone, in interleaved runs on one thread."""
-    predictor = Predictor.open(world.plan(20).path, precision=precision)
+    predictor = Predictor.open(world.plan(20, "--image-size", LARGE).path, precision=precision)
     model, spec, threads = predictor.single_member().model, predictor.spec, torch.get_num_threads()
     assert isinstance(model, ViT)
     settings = InferenceSettings(precision=precision)
@@ -452,32 +551,62 @@ def measure_speed(world: World, precision: str) -> Row:
 
 
 def list_garments(world: World) -> Iterator[tuple[Row, Callable[[], Row]]]:
-    """Every class as the good one."""
-    for good in range(len(FASHION)):
-        yield {"class": FASHION[good], "good": GARMENTS}, partial(measure_garment, world, good)
+    """Every class as the good one, by weights of our own and by DINOv2."""
+    for weights in ("own", "dinov2-small"):
+        for good in range(len(FASHION)):
+            key = {"weights": weights, "class": FASHION[good], "good": GARMENTS}
+            yield key, partial(measure_garment, world, weights, good)
 
 
-def measure_garment(world: World, good: int) -> Row:
+def measure_garment(world: World, weights: str, good: int) -> Row:
     """The area of the first training pictures of a class, on every fifth official test picture of all classes."""
     source = open_fashion_mnist(None)
     train, test = source.splits["train"], source.splits["test"][::5]
     banks = [train[source.targets[train] == k][:GARMENTS] for k in range(len(FASHION))]
     rows = np.concatenate([*banks, test])
-    plan = world.plan().read_plan()
-    shape = replace(plan.model, image_size=(GARMENT_SIDE, GARMENT_SIDE))
-    image = replace(plan.image, height=GARMENT_SIDE, width=GARMENT_SIDE)
-    model = FeatureExtractor(build_start_model(open_checkpoint(str(world.dinov2)), shape, plan.finetune))
-    images, file = [source.images[row] for row in rows], world.folder / f"anomaly-garments-{shape.depth}.npy"
-    features = compute_features(model, replace(plan, image=image), images, file)
+    images = [source.images[row] for row in rows]
+    if weights == "own":
+        checkpoint = pretrain_on_garments(world.folder)
+        shape, file = bank_shape(checkpoint), world.folder / "anomaly-garments-own.npy"
+        spec = replace(checkpoint.spec, fit="squash", crop_fraction=1.0)
+        features = compute_features(
+            lambda: FeatureExtractor(build_start_model(checkpoint, shape, FinetuneSettings())), spec, images, file
+        )
+    else:
+        shape = replace(world.plan().read_plan().model, image_size=(GARMENT_SIDE, GARMENT_SIDE))
+        features = world.features_by(shape, images, "garments")
     bank = Bank(features, np.arange(good * GARMENTS, (good + 1) * GARMENTS), shape)
     scores = bank.scores(features, np.arange(len(rows) - len(test), len(rows)))
     is_good = source.targets[test] == good
     return {"pictures": len(test), "auroc": area(scores[is_good], scores[~is_good])}
 
 
+@cache
+def pretrain_on_garments(folder: Path) -> StartCheckpoint:
+    """A model that has learnt from all training pictures without labels; what was trained after it is not read."""
+    run = folder / "anomaly-pretraining"
+    if not (run / "pretrained").is_dir():
+        words = ["train", "fashion-mnist", "--minutes", GARMENT_MINUTES, "--pretrain.budget_fraction", 0.95]
+        subprocess.run([VITRAIL, *map(str, [*words, "--out", run])], check=True, capture_output=True)
+    return open_checkpoint(str(run / "pretrained"))
+
+
+def bank_shape(checkpoint: StartCheckpoint) -> ViTConfig:
+    """The shape that the planner chooses for a small checkpoint."""
+    own = checkpoint.config
+    return replace(
+        own, outputs=1, pool="patches", pool_blocks=1, pool_every=1, depth=max(1, round(BANK_DEPTH * own.depth)),
+        head="bank", head_bias=True, bank_size=BANK_SIZE, distillation_head=False, dropout=0.0, attention_dropout=0.0,
+        mlp_dropout=0.0, drop_path=0.0,
+    )  # fmt: skip
+
+
 def tables(rows: list[Row]) -> str:
     """What the rows add up to, in Markdown."""
-    parts = (table_of_cells(rows), table_of_tokens(rows), table_of_promises(rows))
+    parts = (
+        table_of_cells(rows), table_of_others(rows), table_of_promises(rows), table_of_spoiled(rows),
+        table_of_coresets(rows), table_of_garments(rows), table_of_times(rows),
+    )  # fmt: skip
     return "\n\n".join("\n".join(part) for part in parts if len(part) > 2) + "\n"
 
 
@@ -486,8 +615,10 @@ def table_of_cells(rows: list[Row]) -> list[str]:
     of_alpha = " | ".join(f"false alarms, alpha {alpha:g}" for alpha in ALPHAS)
     lines = [f"| pixels | cells | good | AUROC | folds | defects found, alpha 0.05 | {of_alpha} |"]
     lines.append("|---:|---|---:|---:|---|---:|---|---|")
-    for side, kind, count in [(s, kind, n) for s in COUNTS for kind in KINDS for n in COUNTS[s]]:
-        key = {"part": "cells", "side": side, "kind": kind, "good": count}
+    wanted = [(side, "cells", kind, n) for side in (SMALL, LARGE) for kind in KINDS for n in (10, 50, 100, 0)]
+    wanted += [(SMALL, "every", kind, n) for kind in KINDS for n in EVERY]
+    for side, part, kind, count in wanted:
+        key = {"part": part, "side": side, "kind": kind, "good": count}
         here = [row for row in rows if all(row.get(name) == value for name, value in key.items())]
         if len(here) < FOLDS:
             continue
@@ -500,13 +631,70 @@ def table_of_cells(rows: list[Row]) -> list[str]:
     return lines
 
 
-def table_of_tokens(rows: list[Row]) -> list[str]:
-    """Areas by the class token alone."""
-    lines = ["| cells | good | nearest class token | one-class SVM on it |", "|---|---:|---:|---:|"]
-    for row in rows:
-        if row["part"] == "tokens":
-            areas = f"{number(row, 'nearest'):.3f} | {number(row, 'one_class_svm'):.3f}"
-            lines.append(f"| {row['kind']} | {row['good'] or 'all'} | {areas} |")
+def table_of_others(rows: list[Row]) -> list[str]:
+    """Areas by the class token alone, and by reconstruction."""
+    names = ("nearest class token", "one-class SVM on it", "reconstruction")
+    lines = [f"| cells | good | {' | '.join(names)} |", "|---|---:|---:|---:|---:|"]
+    for row in (row for row in rows if row["part"] == "tokens"):
+        areas = f"{number(row, 'nearest'):.3f} | {number(row, 'one_class_svm'):.3f}"
+        lines.append(f"| {row['kind']} | {row['good'] or 'all'} | {areas} | |")
+    for row in (row for row in rows if row["part"] == "reconstruction"):
+        lines.append(f"| {row['kind']} | {row['good']} others | | | {number(row, 'auroc'):.3f} |")
+    return lines
+
+
+def table_of_spoiled(rows: list[Row]) -> list[str]:
+    """Banks that were given one defect."""
+    columns = ("AUROC", "defects found", "the defect is the oddest", "among three", "it is named", "a good one is")
+    lines = [f"| 30 cells, one of them a defect | {' | '.join(columns)} |", "|---|---|---|---:|---:|---:|---:|"]
+    for row in (row for row in rows if row["part"] == "promise" and "oddest" in row):
+        areas = f"{number(row, 'auroc_spoiled'):.3f}, without it {number(row, 'auroc_clean'):.3f}"
+        found = f"{number(row, 'recall_spoiled'):.1%}, without it {number(row, 'recall_clean'):.1%}"
+        places = f"{number(row, 'oddest'):.0%} | {number(row, 'among_three_oddest'):.0%}"
+        names = f"{number(row, 'named'):.0%} | {number(row, 'clean_with_a_name'):.0%}"
+        lines.append(f"| {row['kind']} | {areas} | {found} | {places} | {names} |")
+    return lines
+
+
+def table_of_coresets(rows: list[Row]) -> list[str]:
+    """Areas by fewer patches."""
+    lines = ["| cells | patches of 100 cells | AUROC | less all patches |", "|---|---:|---:|---:|"]
+    here = [row for row in rows if row["part"] == "coreset"]
+    full = {row["kind"]: number(row, "auroc") for row in here if row["fraction"] == 1}
+    for row in here:
+        found, share = number(row, "auroc"), f"{row['patches']:,}, {row['fraction']:.0%}"
+        less = f"{found - full[row['kind']]:+.4f}" if row["kind"] in full else ""
+        lines.append(f"| {row['kind']} | {share} | {found:.4f} | {less} |")
+    return lines
+
+
+def table_of_garments(rows: list[Row]) -> list[str]:
+    """Areas of each class, and their mean."""
+    lines = ["| Fashion-MNIST, good class | DINOv2-S/14, 112 pixels | own pre-training |", "|---|---:|---:|"]
+    of = {(row["weights"], row["class"]): number(row, "auroc") for row in rows if row["part"] == "classes"}
+    names = [name for name in FASHION if any(name == one for _, one in of)]
+    both = ("dinov2-small", "own")
+    for name in names:
+        lines.append(f"| {name} | {' | '.join(f'{of[w, name]:.3f}' if (w, name) in of else '' for w in both)} |")
+    areas = [[area for (weights, _), area in of.items() if weights == each] for each in both]
+    means = [f"{statistics.fmean(each):.3f}" if len(each) == len(FASHION) else "" for each in areas]
+    return [*lines, f"| mean | {' | '.join(means)} |"] if names else lines
+
+
+def table_of_times(rows: list[Row]) -> list[str]:
+    """Seconds of a training, and scores beside features."""
+    lines = ["| time | measured |", "|---|---|"]
+    for row in (row for row in rows if row["part"] == "time"):
+        if row["of"] == "training on ten pictures":
+            wall = f"{number(row, 'shortest_seconds'):.1f} s, {number(row, 'processor_seconds'):.1f} s of processors"
+            lines.append(f"| `train` on ten good pictures, the shortest of three | {wall} |")
+            lines.append(f"| 50,000 patches in a bank | {number(row, 'bytes_of_50000_patches') / 1e6:.1f} MB |")
+        elif row["of"] == "command":
+            lines.append(f"| scores of `predict` less those here | at most {row['largest_difference']:.1e} |")
+        else:
+            speed = f"{number(row, 'speed'):.2f} of the speed of the features alone"
+            scored = f"scores at {row['side']} pixels, {row['patches']:,} patches, {row['precision']}"
+            lines.append(f"| {scored} | {speed} |")
     return lines
 
 
@@ -531,8 +719,8 @@ def table_of_promises(rows: list[Row]) -> list[str]:
 
 
 PARTS = {
-    "time": list_times, "cells": list_cells, "tokens": list_tokens, "promise": list_drawings, "coreset": list_coresets,
-    "classes": list_garments,
+    "cells": list_cells, "time": list_times, "promise": list_drawings, "coreset": list_coresets, "tokens": list_tokens,
+    "classes": list_garments, "reconstruction": list_reconstructions, "every": list_everything,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def main() -> None:
     """Replace what stands between the markers."""
     fill(PAGE, "results", table())
     fill(PAGE, "peers", peers())
-    fill(PAGE.parent / "docs" / "anomaly.md", "measured", (RESULTS / "anomaly.md").read_text(encoding="utf-8").strip())
+    for block, name in (("measured", "anomaly"), ("trials", "anomaly-trials")):
+        fill(PAGE.parent / "docs" / "anomaly.md", block, (RESULTS / f"{name}.md").read_text(encoding="utf-8").strip())
 
 
 def table() -> str:

@@ -33,7 +33,7 @@ from ..files.lock import Lock
 from ..formatting import format_count
 from ..model.patch_bank import mean_largest, nearest_distances
 from ..train import seen_images
-from ..train.calibration_file import write_calibration
+from ..train.calibration_file import describe_odd_images, write_calibration
 from ..train.finetune import bank_store, coreset
 from ..train.finetune.bank_store import GoodPictures
 from ..train.run_folder import RunFolder
@@ -160,7 +160,9 @@ def teach(
         if len(new):
             bank_store.save_pictures(run.path, name, new)
             seen_images.add_seen_images(run, hash_contents([image for image in images if not isinstance(image, bytes)]))
-        write_calibration(run.path / bank_store.STORE_FOLDER / f"{name}.csv", joined.ids, labels, scores)
+        calibration_file = run.path / bank_store.STORE_FOLDER / f"{name}.csv"
+        write_calibration(calibration_file, joined.ids, labels, scores)
+        notes += describe_odd_images(calibration_file)
         bundle_weights.save_bank_rows(run.bundle, name, rows)
         change = {"before": info.decision, "added": list(new.ids), "forgotten": sorted(forget), "alpha": settings.alpha}
         content = {

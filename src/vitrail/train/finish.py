@@ -37,6 +37,7 @@ from ..report import cards, image_selection, page, provenance, thumbnails
 from ..report.mask_panels import draw_masks
 from . import contamination, phases, seen_images
 from . import held_out as held_out_module
+from .calibration_file import describe_odd_images
 from .context import TrainContext
 from .dataset import Dataset
 from .events import Event, FinishEvent, Note, StageEvent
@@ -124,6 +125,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     limits = [
         *decisions.describe_limits(dataset.source.task, [decided], num_validation),
         *_describe_larger_alpha(plan, decided),
+        *(describe_odd_images(run.calibration_file) if dataset.source.task == "anomaly" else ()),
     ]
     last_split = evaluated[-1].metrics.split if evaluated else ""
     copies = cards.list_copy_warnings(run.path, last_split)

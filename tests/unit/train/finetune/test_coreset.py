@@ -26,7 +26,7 @@ from vitrail.predict.predictor import Predictor
 from vitrail.runtime import RuntimeSettings
 from vitrail.services.evaluation import build_source_settings, evaluate_model, load_held_out, load_other_source
 from vitrail.train import fit as training
-from vitrail.train.calibration_file import read_calibration, write_calibration
+from vitrail.train.calibration_file import describe_odd_images, read_calibration, write_calibration
 from vitrail.train.events import Event, FinishEvent, Note
 from vitrail.train.finetune import coreset, finetune_planner
 from vitrail.train.finetune.coreset import choose_patches, fill_bank, sample_images
@@ -96,6 +96,23 @@ def test_good_pictures_are_counted_once_for_the_minutes(n: int, side: int):
     assert shape.image_size == (side, side) and f"for all patches of {n:,} pictures" in why["model.image_size"]
 
 
+@pytest.mark.parametrize(
+    ("height", "width", "side"), [(28, 28, 224), (300, 300, 224), (200, 1000, 336), (448, 448, 448)]
+)
+def test_pictures_are_not_enlarged_beyond_16_patches_a_side(height: int, width: int, side: int):
+    fingerprint = DatasetFingerprint(
+        name="parts", num_images=10, num_classes=2, height=height, width=width, channels=3, low=0, high=255,
+        task="anomaly",
+    )  # fmt: skip
+    machine = runtime.choose(RuntimeSettings(device="cpu", threads=2, precision="float32"))
+    theirs = ViTConfig(image_size=(518, 518), patch=(14, 14), width=384, depth=12, heads=6, mlp_width=1536)
+    request = TrainRequest(data=DataSettings(source="parts", task="anomaly"), weights="theirs")
+    shape, why = finetune_planner._choose_bank_shape(fingerprint, request, machine, theirs, FinetuneSettings(), 600)
+    assert shape.image_size == (side, side)
+    enlarged = f"more would only enlarge pictures of {height} x {width}"
+    assert (enlarged in why["model.image_size"]) == (side < 448)
+
+
 def test_calibration_survives_its_file(tmp_path: Path):
     write_calibration(tmp_path / "calibration.csv", ["a", "b", "=c"], np.array([0, 0, 1]), np.array([0.1, 0.3, 0.2]))
     scores, groups = read_calibration(tmp_path / "calibration.csv")
@@ -107,6 +124,17 @@ def test_calibration_survives_its_file(tmp_path: Path):
                 read_calibration(tmp_path / "other.csv")
     with pytest.raises(DamagedFileError):
         read_calibration(tmp_path / "missing.csv")
+
+
+def test_good_pictures_that_stand_out_are_named_with_the_command_that_takes_them_out(tmp_path: Path):
+    path, rows = tmp_path / "calibration.csv", np.arange(10)
+    scores = np.array([0.2, 0.21, 0.9, 0.22, 0.23, 0.24, 0.8, 0.25, 0.26, 0.27])
+    write_calibration(path, "abcdefghij", rows, scores)
+    (said,) = describe_odd_images(path)
+    assert said.startswith("2 good pictures of 10 differ far more") and ": c, g. " in said
+    assert "vitrail teach RUN --forget LIST.csv" in said
+    write_calibration(path, "abcdefghij", rows, np.linspace(0.2, 0.4, 10))
+    assert describe_odd_images(path) == []
 
 
 # -- Whole runs
