@@ -56,7 +56,7 @@ def differences(name: str, backend: str) -> tuple[float, float]:
         measure = make_forward_loss(engine, loss, plan)
         if compiled:
             measure = torch.compile(measure, fullgraph=True, backend=backend)
-        mean, _ = accumulate_gradients(engine, measure, loss, StepInput(IMAGES[:B], rows, targets), MODEL.outputs)
+        mean, _ = accumulate_gradients(engine, measure, loss, StepInput(IMAGES[:B], rows, targets), MODEL.output_shape)
         losses.append(mean.item())
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
     furthest = max((p - q).abs().max().item() for p, q in zip(*gradients, strict=True))

@@ -234,7 +234,7 @@ class Run:
         predictions = self.predictor.predict(parsed, skip_bad=skip_bad)
         if isinstance(images, str | Path):
             predictions = add_folder_targets(predictions, list_named_folders([images]))
-        return add_prediction_sets(predictions, self.predictor.decisions) if sets else predictions
+        return add_prediction_sets(predictions, self.predictor.decisions, self.predictor.task) if sets else predictions
 
     @isolate
     def evaluate(

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import DataError, UsageError
 from ..spec import ImageSpec, Interpolation
 from .augment.crops import resized_crop
+from .mask_store import MaskStore
 from .parallel import Workers, map_in_order
 from .preprocess import TORCH_DTYPES, Preprocessor, preprocess_stack, widen
 from .random_crop import RandomResizedCrop
@@ -36,7 +37,7 @@ class Batch:
 
     images: Integer[Tensor, "B C H W"]
     targets: Tensor
-    """int64 [B] for classes; float32 [B, K] for labels, numbers and soft labels."""
+    """int64 [B] for classes; float32 [B, K] for labels, numbers and soft labels; uint8 [B, H, W] for masks."""
     indices: Int64[np.ndarray, " B"]
     """Rows of the source."""
     copies: Int64[np.ndarray, " B"] | None = None
@@ -267,7 +268,7 @@ def load_images(
 
 def iter_batches(
     store: ImageStore,
-    targets: Shaped[np.ndarray, " n *K"],
+    targets: Shaped[np.ndarray, " n *K"] | MaskStore,
     batch_size: int,
     seed: int,
     start_step: int = 0,
@@ -330,7 +331,7 @@ def _build_batch(
     images: Tensor,
     positions: np.ndarray,
     indices: np.ndarray,
-    targets: np.ndarray,
+    targets: np.ndarray | MaskStore,
     repeated: bool,
     weights: np.ndarray | None,
 ) -> Batch:

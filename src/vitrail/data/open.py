@@ -19,13 +19,14 @@ from .labels.defects import split_good_from_defects
 from .settings import DataSettings, SourceKind, check_supported_settings
 from .source import MANIFEST_EXTENSIONS, SPLIT_NAMES, Source
 from .sources.class_folders import open_class_folders
-from .sources.mask_folders import open_mask_folders
+from .sources.mask_folders import VOC_MASKS_FOLDER, open_mask_folders
 
 Reader = Callable[[Path, DataSettings], Source]
 HUB_PREFIX = "hf:"
 SHARD_EXTENSION = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 ARRAY_EXTENSIONS = (".npz", ".npy")
+ANNOTATION_EXTENSIONS = (".json", ".xml")
 BUNDLED_SETS = ("digits", "planted")
 """Datasets that come with Vitrail, without files of their own."""
 BUILT_IN = (*BUNDLED_SETS, "mnist", "fashion-mnist", "cifar10", "cifar100")
@@ -54,6 +55,8 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
     """
     settings = settings or DataSettings()
     opened = _read_source(source, settings)
+    if settings.task == "segmentation" and isinstance(source, Source) and source.legend is not None:
+        return opened
     if settings.task == "segmentation":
         from .labels.masks import read_masks
 
@@ -72,7 +75,8 @@ def _read_source(source: object, settings: DataSettings) -> Source:
         return source
     if settings.task == "segmentation" and not _may_have_masks(source):
         raise UsageError(
-            f"--task segmentation reads a folder with images/ and masks/, or a manifest with a column mask. Got "
+            "--task segmentation reads a folder with images/ and masks/, a manifest with a column mask, or annotations "
+            f"of COCO, Label Studio (.json) or CVAT (.xml). Got "
             f"{source if isinstance(source, str | Path) else f'a {type(source).__name__}'}."
         )
     if not isinstance(source, str | Path):
@@ -90,7 +94,13 @@ def _read_source(source: object, settings: DataSettings) -> Source:
         return open_hub_dataset(name.removeprefix(HUB_PREFIX), settings)
     path = Path(name).expanduser()
     if path.is_dir() and settings.task == "segmentation":
+        if (path / VOC_MASKS_FOLDER).is_dir():
+            from .sources.voc import open_voc
+
+            return open_voc(path, settings)
         return open_mask_folders(path, settings)
+    if path.suffix.lower() in ANNOTATION_EXTENSIONS and path.is_file() and settings.task == "segmentation":
+        return _open_annotations(path, settings)
     if path.is_dir():
         return find_folder_reader(path)(path, settings)
     if path.is_file():
@@ -104,6 +114,21 @@ def _read_source(source: object, settings: DataSettings) -> Source:
         f"({', '.join(MANIFEST_EXTENSIONS)}), arrays ({', '.join(ARRAY_EXTENSIONS)}), tar shards, {HUB_PREFIX}NAME, or "
         f"one of {', '.join(BUILT_IN)}.{suggest_path(name, BUILT_IN)}"
     )
+
+
+def _open_annotations(path: Path, settings: DataSettings) -> Source:
+    """A file of CVAT, Label Studio or COCO, by what it holds."""
+    from .sources import coco, cvat, label_studio
+    from .sources.mask_annotations import read_annotation_json
+
+    if path.suffix.lower() == ".xml":
+        return cvat.open_cvat(path, settings)
+    content = read_annotation_json(path)
+    if isinstance(content, list):
+        return label_studio.open_label_studio(path, content, settings)
+    if isinstance(content, dict):
+        return coco.open_coco(path, content, settings)
+    raise DataError(f"{path} holds neither the list of tasks of Label Studio nor the fields of COCO.")
 
 
 def _open_split_sources(sources: SplitSources, settings: DataSettings) -> Source:
@@ -129,7 +154,8 @@ def _may_have_masks(source: object) -> bool:
     if not isinstance(source, str | Path) or str(source).startswith(HUB_PREFIX):
         return False
     path = Path(source).expanduser()
-    return path.suffix.lower() in MANIFEST_EXTENSIONS if path.is_file() else source not in BUILT_IN
+    known = (*MANIFEST_EXTENSIONS, *ANNOTATION_EXTENSIONS)
+    return path.suffix.lower() in known if path.is_file() else source not in BUILT_IN
 
 
 def is_in_memory(source: object) -> bool:

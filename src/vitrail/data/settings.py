@@ -120,8 +120,8 @@ class DataSettings:
 # -- Supported settings per kind of source; any other setting is an error, none is ignored.
 
 SourceKind = Literal[
-    "built-in set", "usual set", "class folders", "mask folders", "manifest", "chest-xray14", "archive", "array",
-    "shards", "tables", "frame", "pairs", "arrays", "torch data set", "opened",
+    "built-in set", "usual set", "class folders", "mask folders", "mask annotations", "manifest", "chest-xray14",
+    "archive", "array",    "shards", "tables", "frame", "pairs", "arrays", "torch data set", "opened",
 ]  # fmt: skip
 
 # fmt: off
@@ -135,6 +135,7 @@ SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {
     "usual set":      frozenset({"data_root"}),
     "class folders":  frozenset({"class_level", "group", "keep_empty", "allow_outside_root"}),
     "mask folders":   frozenset(),
+    "mask annotations": frozenset({"data_root", "allow_outside_root"}),
     "manifest":       COLUMN_SETTINGS | {"data_root", "allow_outside_root"},
     "chest-xray14":   frozenset({"targets", "group", "allow_outside_root"}),
     "archive":        frozenset({"path", "targets", "group", "uncertain", "decimal"}),

@@ -265,11 +265,12 @@ def fit_rules(
 
     Args:
         basis: temperature, out-of-distribution threshold, and the ratio of a stated prevalence, which are kept.
-        answers: probabilities at the prevalence of the validation images, or numbers in the user's units.
-        targets: as `fit_decisions`.
+        answers: probabilities at the prevalence of the validation images, numbers in the user's units, or of
+            segmentation the areas of its classes.
+        targets: as `fit_decisions`; of segmentation the true areas, NaN where unknown.
     """
     basis, ratios = replace(basis, miss=settings.conformal_alpha), basis.prior_ratio
-    if task == "regression":
+    if task in ("regression", "segmentation"):
         errors = np.abs(answers.astype(np.float64) - targets)
         if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(settings.conformal_alpha):
             return basis
@@ -462,22 +463,26 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
     """
     if task == "anomaly":
         raise UsageError("This model decides by p-values, which promise more than sets. Leave --sets out.")
-    if task == "segmentation":
-        raise UsageError("This model answers with masks, of which there are no sets. Leave --sets out.")
     if task == "multilabel":
         raise _no_label_sets_error()
     if not (decisions.cuts if task == "classification" else decisions.reach):
+        less = "--decisions.conformal_alpha 0.2" if task == "segmentation" else ""
         raise UsageError(
             f"This model has no {'sets' if task == 'classification' else 'ranges'}: to hold the truth in "
             f"{100 * (1 - decisions.miss):.6g}% of all cases they are fitted on at least "
             f"{conformal.min_calibration_size(decisions.miss)} validation pictures with a known target, and its "
             "training had fewer, or was not ours. Train with a larger --data.val_fraction, or promise less: "
-            "vitrail decide RUN --alpha 0.1 --keep NAME --use NAME"
+            f"{less or 'vitrail decide RUN --alpha 0.1 --keep NAME --use NAME'}"
         )
 
 
-def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> TaskPredictions:
+def add_prediction_sets(
+    predictions: TaskPredictions, decisions: Decisions, task: Task | None = None
+) -> TaskPredictions:
     """Add the conformal set of classes of each image, or the range of each number; see `conformal` for the guarantee.
+
+    Args:
+        task: "segmentation" for areas, whose ranges lie in 0..1.
 
     Raises:
         UsageError: as `require_sets_support`.
@@ -486,9 +491,10 @@ def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> T
         require_sets_support("classification", decisions)
         return replace(predictions, sets=conformal.predict_sets(predictions.probabilities, decisions.cuts))
     if isinstance(predictions, RegressionPredictions):
-        require_sets_support("regression", decisions)
+        require_sets_support(task or "regression", decisions)
         around = np.array([-1.0, 1.0]) * np.array(decisions.reach)[:, None]  # [K, 2]
-        return replace(predictions, ranges=(predictions.values[..., None] + around).astype(predictions.values.dtype))
+        ranges = (predictions.values[..., None] + around).astype(predictions.values.dtype)
+        return replace(predictions, ranges=ranges.clip(0, 1) if task == "segmentation" else ranges)
     raise _no_label_sets_error()
 
 

@@ -402,7 +402,7 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
 
 EXPECTED_HEADER = "target_<column>...,value_<column>..."
 RANGE_ENDS = ("low", "high")
-OVERLAP_PARTS = ("overlap", "predicted", "true")
+OVERLAP_PARTS = ("overlap", "predicted", "true", "border", "border_hit", "true_border", "true_border_hit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -438,8 +438,9 @@ class RegressionPredictions(PredictionTable):
     masks: np.ndarray | None = None
     """uint8 [n, H, W]: of segmentation, the class of every pixel; None where not kept, or for another task."""
     overlaps: np.ndarray | None = None
-    """float64 [n, K, 3]: of segmentation, the fractions of pixels that are of a class both by answer and by mask, by
-    answer where the mask is known, and by mask; None without masks to compare with, or for another task."""
+    """float64 [n, K, 7]: of segmentation, the fractions of pixels that are of a class both by answer and by mask, by
+    answer where the mask is known, and by mask; that are on its border by answer, of those the ones near its border by
+    mask, and the same of mask and answer; None without masks to compare with, or for another task."""
 
     def __post_init__(self) -> None:
         _check_prediction_shape(self, self.values, self.columns, "column", "columns", "values")
@@ -550,7 +551,7 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
         targets=None if np.isnan(known).all() else known,
         values=np.array(values, dtype).reshape(len(values), K),
         ranges=np.array(ends, dtype).reshape(len(ends), K, 2) if parts == RANGE_ENDS else None,
-        overlaps=np.array(ends, np.float64).reshape(len(ends), K, 3) if parts == OVERLAP_PARTS else None,
+        overlaps=np.array(ends, np.float64).reshape(len(ends), K, len(parts)) if parts == OVERLAP_PARTS else None,
         columns=columns,
     )
 

@@ -17,7 +17,7 @@ class QuickMetrics(NamedTuple):
     """A metric and the loss of a sample."""
 
     name: str
-    """accuracy, AUROC or R2: `val_accuracy`, `val_auroc` or `val_r2` in metrics.jsonl."""
+    """accuracy, AUROC, R2 or IoU: `val_accuracy`, `val_auroc`, `val_r2` or `val_iou` in metrics.jsonl."""
     value: float | None
     """None where it is undefined, such as an AUROC without positives or negatives."""
     loss: float

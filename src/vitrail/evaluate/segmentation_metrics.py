@@ -1,4 +1,5 @@
-"""Metrics of a segmentation model from stored predictions, with 95 % intervals: IoU and Dice of each class, and means.
+"""Metrics of a segmentation model from stored predictions, with 95 % intervals: IoU, Dice and boundary F of each class,
+and means.
 
 Pixels of all pictures are counted together, those of unknown class left out, at the size that the model reads.
 """
@@ -18,6 +19,8 @@ from .metrics import describe_images, metric_fields, no_targets_error, require_f
 from .predictions import RegressionPredictions
 
 Span = tuple[float, float]
+WORST_IMAGES = 5
+"""Images that are named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +36,23 @@ class MaskClassMetrics:
     dice: float | None = None
     """Twice the pixels by both, over the sum of those by answer and those by mask (F1 of pixels)."""
     dice_interval: Span | None = None
+    boundary_f: float | None = None
+    """Harmonic mean of the fraction of its border by answer that lies at most 2 pixels from its border by mask, and of
+    the opposite; None where it has no border."""
+    boundary_f_interval: Span | None = None
     area: float
     """Fraction of the known pixels that are of the class by mask."""
     predicted_area: float
     """The same by answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstImage:
+    """An image with a low IoU."""
+
+    id: str
+    iou: float
+    """As `image_ious`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +69,15 @@ class SegmentationMetrics:
     mean_iou_interval: Span | None = None
     mean_dice: float | None = None
     mean_dice_interval: Span | None = None
+    mean_boundary_f: float | None = None
+    """Mean over the classes that have a border."""
+    mean_boundary_f_interval: Span | None = None
     pixel_accuracy: float | None = None
     """Fraction of the known pixels with the right class."""
     pixel_accuracy_interval: Span | None = None
     per_class: tuple[MaskClassMetrics, ...]
+    worst: tuple[WorstImage, ...] = ()
+    """Images with the lowest IoU, the lowest first."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers, as in report.json; unmeasured values are absent."""
@@ -75,17 +96,25 @@ class SegmentationMetrics:
     def table(self) -> str:
         """The means, and one line per class, for the terminal."""
         lines = [f"n = {self.n:,}" + ("" if self.groups is None else f", in {format_count(self.groups, 'group')}")]
-        for name, title in (("mean_iou", "mean IoU"), ("mean_dice", "mean Dice"), ("pixel_accuracy", "pixels right")):
+        for name, title in MEAN_TITLES.items():
             value, span = vars(self)[name], vars(self)[f"{name}_interval"]
             if value is not None:
                 lines.append(f"{title:<12} {value:6.4f}{_format_span(span)}")
         width = max(5, *(len(one.name) for one in self.per_class))
-        lines += ["", f"{'class':<{width}}  pictures     IoU    Dice    area  answered"]
+        lines += ["", f"{'class':<{width}}  pictures     IoU    Dice  border    area  answered"]
         for one in self.per_class:
-            iou, dice = (f"{'-':>6}" if value is None else f"{value:6.4f}" for value in (one.iou, one.dice))
+            figures = (one.iou, one.dice, one.boundary_f)
+            shown = "  ".join(f"{'-':>6}" if value is None else f"{value:6.4f}" for value in figures)
             areas = f"{one.area:6.2%}  {one.predicted_area:8.2%}"
-            lines.append(f"{one.name:<{width}}  {one.n:>8}  {iou}  {dice}  {areas}")
+            lines.append(f"{one.name:<{width}}  {one.n:>8}  {shown}  {areas}")
+        if self.worst:
+            lines += ["", f"lowest IoU: {', '.join(f'{each.id} {each.iou:.3f}' for each in self.worst)}"]
         return "\n".join(lines)
+
+
+MEAN_TITLES = {
+    "mean_iou": "mean IoU", "mean_dice": "mean Dice", "mean_boundary_f": "boundary F", "pixel_accuracy": "pixels right",
+}  # fmt: skip
 
 
 def compute_segmentation_metrics(
@@ -111,7 +140,9 @@ def compute_segmentation_metrics(
     totals = counts.sum(0)  # [K, 3]
     per_class = []
     for k, name in enumerate(predictions.columns):
-        fields = metric_fields("iou", values[k], spans[k]) | metric_fields("dice", values[K + k], spans[K + k])
+        fields: dict[str, Any] = {}
+        for place, kind in enumerate(("iou", "dice", "boundary_f")):
+            fields |= metric_fields(kind, values[place * K + k], spans[place * K + k])
         per_class.append(
             MaskClassMetrics(
                 name=name,
@@ -122,34 +153,58 @@ def compute_segmentation_metrics(
             )
         )
     fields = {}
-    for place, name in enumerate(("mean_iou", "mean_dice", "pixel_accuracy"), 2 * K):
+    for place, name in enumerate(MEAN_TITLES, 3 * K):
         fields |= metric_fields(name, values[place], spans[place])
+    ious = image_ious(counts)
+    ids = [name for name, is_known in zip(predictions.ids, known.tolist(), strict=True) if is_known]
+    lowest = np.argsort(ious, kind="stable")[:WORST_IMAGES].tolist()
     return SegmentationMetrics(
         split=predictions.split,
         n=len(counts),
         groups=None if own is None else len(np.unique(own)),
         per_class=tuple(per_class),
+        worst=tuple(WorstImage(id=ids[place], iou=float(ious[place])) for place in lowest if ious[place] < 1),
         **fields,
     )
 
 
-def image_ious(overlaps: Float64[np.ndarray, "n K 3"]) -> Float64[np.ndarray, " n"]:
+def mean_iou(overlaps: Float64[np.ndarray, "n K 7"]) -> float:
+    """Mean IoU over the classes that masks or answers have, of the pixels of all images."""
+    return float(_compute(overlaps)[3 * overlaps.shape[1]])
+
+
+def known_areas(
+    overlaps: Float64[np.ndarray, "n K 7"],
+) -> tuple[Float64[np.ndarray, "n K"], Float64[np.ndarray, "n K"]]:
+    """The fraction of the known pixels of each image that are of each class, by answer and by mask; NaN without any."""
+    known = overlaps[..., 2].sum(1)
+    total = np.where(known > 0, known, np.nan)[:, None]
+    return overlaps[..., 1] / total, overlaps[..., 2] / total
+
+
+def image_ious(overlaps: Float64[np.ndarray, "n K 7"]) -> Float64[np.ndarray, " n"]:
     """Mean IoU of each image over the classes that its mask or answer has; NaN without a known pixel."""
-    both, answered, true = np.moveaxis(overlaps, -1, 0)
+    both, answered, true = np.moveaxis(overlaps[..., :3], -1, 0)
     union = answered + true - both
     ious = np.divide(both, union, out=np.zeros_like(both), where=union > 0)
     present = (union > 0).sum(1)
     return np.where(present > 0, ious.sum(1) / np.maximum(present, 1), np.nan)
 
 
-def _compute(counts: Float64[np.ndarray, "n K 3"]) -> Float64[np.ndarray, " M"]:
-    """IoU of each class, Dice of each, their means, and the accuracy of pixels; NaN for a class without a pixel."""
-    both, answered, true = counts.sum(0).T
+def _compute(counts: Float64[np.ndarray, "n K 7"]) -> Float64[np.ndarray, " M"]:
+    """IoU of each class, Dice of each, boundary F of each, their means, and the accuracy of pixels; NaN for a class
+    without a pixel, or without a border.
+    """
+    both, answered, true, border, hit, true_border, true_hit = counts.sum(0).T
     with np.errstate(invalid="ignore", divide="ignore"):
         iou, dice = both / (answered + true - both), 2 * both / (answered + true)
-    has_pixels = answered + true > 0
-    means = [float(each[has_pixels].mean()) for each in (iou, dice)]
-    return np.concatenate([iou, dice, means, [both.sum() / true.sum()]])
+        precision, recall = hit / border, true_hit / true_border
+        boundary = np.where(hit > 0, 2 * precision * recall / (precision + recall), 0.0)
+    boundary[border + true_border == 0] = np.nan
+    means = [
+        float(each[~np.isnan(each)].mean()) if not np.isnan(each).all() else np.nan for each in (iou, dice, boundary)
+    ]
+    return np.concatenate([iou, dice, boundary, means, [both.sum() / true.sum()]])
 
 
 def _format_span(span: Span | None) -> str:

@@ -160,6 +160,9 @@ class ViTConfig:
     """Patches in the bank, which are stored as float16; 0 with any other head."""
     head_bias: bool = True
     """Bias of the head's last matrix."""
+    upsample: int = 1
+    """With pool="patches" and a linear head: rows and columns of parts of every patch that have outputs too, which are
+    added to those of the patch (sub-pixel convolution, Shi et al. 2016); 1 for none."""
     distillation_head: bool = False
     """A second head on the distillation token; the outputs are the mean of both (DeiT)."""
     dropout: float = 0.0
@@ -171,8 +174,8 @@ class ViTConfig:
     drop_path: float = 0.0
     """Stochastic depth: chance that an image skips a branch, rising linearly from 0 to this at the last block."""
     tiles: tuple[int, int] = (1, 1)
-    """Rows and columns of tiles that an image is cut into, each of `image_size`; with head="bank", whose patches they
-    share."""
+    """Rows and columns of tiles that an image is cut into, each of `image_size`; where the head is on patches
+    (pool="patches"), whose grid they share."""
     tile_overlap: int = 0
     """Patches that a tile has in common with the next one."""
     grad_checkpointing: bool = False
@@ -203,7 +206,7 @@ class ViTConfig:
             "pool_mlp_width": self.probe_mlp_width,
             "rotary_grid": min(self.rotary_grid or (1,)),
         }
-        counts |= {"rows of tiles": self.tiles[0], "columns of tiles": self.tiles[1]}
+        counts |= {"upsample": self.upsample, "rows of tiles": self.tiles[0], "columns of tiles": self.tiles[1]}
         for name, count in counts.items():
             if count < 1:
                 raise UsageError(f"{name} must be at least 1. Got {count}.")
@@ -278,8 +281,16 @@ class ViTConfig:
                 'head="bank" needs pool="patches" and outputs=1, the score. '
                 f'Got pool="{self.pool}" and outputs={self.outputs}.'
             )
-        if self.is_tiled and (self.head != "bank" or self.pad):
-            raise UsageError(f'tiles need head="bank" and pad=false. Got head="{self.head}" and pad={self.pad}.')
+        if self.is_tiled and (not (self.head == "bank" or self.is_dense) or self.pad):
+            raise UsageError(
+                'tiles need pool="patches", with head="bank" or outputs, and pad=false. Got '
+                f'pool="{self.pool}", head="{self.head}", outputs={self.outputs} and pad={self.pad}.'
+            )
+        if self.upsample > 1 and (not self.is_dense or self.upsample > min(self.patch)):
+            raise UsageError(
+                'upsample needs pool="patches" and a linear head with outputs, and is at most the side of a patch. '
+                f'Got upsample={self.upsample}, pool="{self.pool}", head="{self.head}", patch={self.patch}.'
+            )
         if not 0 <= self.tile_overlap < min(self.grid):
             raise UsageError(f"tile_overlap must lie in 0..{min(self.grid) - 1} patches. Got {self.tile_overlap}.")
         if self.pool == "patches" and self.head == "tanh" and self.outputs:
@@ -338,6 +349,16 @@ class ViTConfig:
     def is_dense(self) -> bool:
         """Whether the outputs are of patches, [B, N, K], as in segmentation."""
         return self.pool == "patches" and self.head == "linear" and self.outputs > 0
+
+    @property
+    def head_outputs(self) -> int:
+        """Numbers that a linear head gives for each vector it reads: the outputs, and those of the parts of a patch."""
+        return self.outputs * (1 + self.upsample**2 * (self.upsample > 1))
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the outputs of one image."""
+        return (self.input_grid.patches, self.head_outputs) if self.is_dense else (self.outputs,)
 
     @property
     def grid(self) -> Grid:
@@ -460,6 +481,7 @@ def describe_oversize(config: ViTConfig) -> str:
         "relative": (config.relative, 1_024),
         "bank_size": (config.bank_size, 10_000_000),
         "tiles": (max(config.tiles), 256),
+        "upsample": (config.upsample, 64),
         "pool_heads": (config.probe_heads, 1_024),
         "pool_mlp_width": (config.probe_mlp_width, 1_048_576),
         "rotary_grid": (max(config.rotary_grid or (1,)), 1_048_576),
@@ -480,5 +502,5 @@ def _estimate_parameters(config: ViTConfig) -> int:
     mlp = config.width * config.mlp_width * (2 if config.mlp == "plain" else 3)
     blocks = config.depth * (4 * config.width * config.attention_width + mlp)
     table = config.table_rows * config.width if config.positions != "none" else 0
-    head = config.pooled_width * (config.bank_size or config.outputs)
+    head = config.pooled_width * (config.bank_size or config.head_outputs)
     return blocks + table + config.patch_dim * config.width + head

@@ -137,6 +137,9 @@ class ViTKeywords(TypedDict, total=False):
     """Patches in the bank, which are stored as float16; 0 with any other head."""
     head_bias: bool
     """Bias of the head's last matrix."""
+    upsample: int
+    """With pool="patches" and a linear head: rows and columns of parts of every patch that have outputs too, which are
+    added to those of the patch (sub-pixel convolution, Shi et al. 2016); 1 for none."""
     distillation_head: bool
     """A second head on the distillation token; the outputs are the mean of both (DeiT)."""
     dropout: float
@@ -148,8 +151,8 @@ class ViTKeywords(TypedDict, total=False):
     drop_path: float
     """Stochastic depth: chance that an image skips a branch, rising linearly from 0 to this at the last block."""
     tiles: tuple[int, int]
-    """Rows and columns of tiles that an image is cut into, each of `image_size`; with head="bank", whose patches they
-    share."""
+    """Rows and columns of tiles that an image is cut into, each of `image_size`; where the head is on patches
+    (pool="patches"), whose grid they share."""
     tile_overlap: int
     """Patches that a tile has in common with the next one."""
     grad_checkpointing: bool

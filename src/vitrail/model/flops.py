@@ -136,4 +136,4 @@ def _head_products(config: ViTConfig, tokens: int) -> Iterator[MatrixProduct]:
         yield MatrixProduct("head", tokens - config.prefix, config.pooled_width, config.bank_size)
     elif config.outputs:
         rows = tokens - config.prefix if config.is_dense else 1
-        yield MatrixProduct("head", rows, config.pooled_width, config.outputs, heads)
+        yield MatrixProduct("head", rows, config.pooled_width, config.head_outputs, heads)

@@ -53,7 +53,7 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
         if not config.outputs
         else (
             f"bank of {config.bank_size:,} patches" if config.head == "bank" else config.head,
-            f"[B, {config.grid.patches}, {config.outputs}]" if config.is_dense else f"[B, {config.outputs}]",
+            f"[B, {config.input_grid.patches}, {config.head_outputs}]" if config.is_dense else f"[B, {config.outputs}]",
         ),
     }
     return [

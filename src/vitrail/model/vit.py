@@ -28,7 +28,7 @@ from .tokens import TokenEmbedding
 
 class ViT(nn.Module):
     """Images [B, C, H, W], normalised float, to outputs [B, K] (Dosovitskiy et al. 2020), or with pool="patches" and a
-    linear head to outputs of every patch [B, N, K].
+    linear head to outputs of every patch [B, N, K], or with `upsample` of its parts too (`model.class_maps`).
 
     `visible` holds for each image the indices of the patches that the encoder reads, in reading order from 0; None
     means all. The others have no influence: patch dropout trains faster, and deletion tests remove evidence. With soft
@@ -439,7 +439,7 @@ class Head(nn.Module):
         self.hidden = nn.Linear(width, width) if config.head == "tanh" else None
         self.bank = PatchBank(config) if config.head == "bank" else None
         is_linear = config.outputs > 0 and self.bank is None
-        self.linear = nn.Linear(width, config.outputs, bias=config.head_bias) if is_linear else None
+        self.linear = nn.Linear(width, config.head_outputs, bias=config.head_bias) if is_linear else None
         both = config.distillation_head and config.outputs
         self.distillation = nn.Linear(width, config.outputs, bias=config.head_bias) if both else None
 

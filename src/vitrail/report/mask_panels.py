@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from ..data.decoding.decode import to_8_bits
 from ..data.loader import ImageStore
+from ..data.mask_store import load_mask
 from ..data.source import Source
 from ..evaluate.inference import InferenceSettings, forward_batch, inference_mode
-from ..evaluate.mask_overlap import load_mask
 from ..explain.mask_overlay import blend_mask
 from ..model.class_maps import to_class_maps
 from ..model.vit import ViT

@@ -164,7 +164,7 @@ def _page_context(
     rising = (
         charts.draw_accuracy_chart(history)
         if facts.task == "classification"
-        else charts.draw_score_chart(history, name)
+        else charts.draw_score_chart(history, name.removeprefix("mean "))
     )
     first_page: dict[str, Any] = {"first_page": None}
     if request is not None:

@@ -21,6 +21,7 @@ from ..evaluate.predictions import (
     RegressionPredictions,
     TaskPredictions,
 )
+from ..evaluate.segmentation_metrics import known_areas
 from ..stats.intervals import proportion_interval
 from . import charts
 from .charts import MIN_IMAGES
@@ -86,8 +87,8 @@ def uncertainty_context(
             "thresholds": _label_threshold_rows(predictions, decisions, groups),
             "label_calibration": charts.multilabel_calibration(predictions, decisions, groups),
         }
-    if predictions.overlaps is not None:  # of masks
-        return context
+    if predictions.overlaps is not None:
+        return context | {"ranges": _area_ranges(predictions, decisions, groups)}
     return context | _regression_uncertainty(predictions, decisions, groups)
 
 
@@ -207,6 +208,22 @@ def _regression_uncertainty(
         if len(targets) > 1:
             drawings.append((name, _draw_bland_altman(name, targets, values)))
     return {"ranges": ranges, "agreement": drawings}
+
+
+def _area_ranges(
+    predictions: RegressionPredictions, decisions: Decisions, groups: np.ndarray | None
+) -> list[tuple[str, float, float, Proportion | None]]:
+    """Coverage of the conformal ranges of areas, as fractions of the known pixels."""
+    assert predictions.overlaps is not None
+    answered, true = known_areas(predictions.overlaps)
+    errors = np.abs(answered - true)
+    known = ~np.isnan(errors[:, 0])
+    own = None if groups is None else groups[known]
+    return [
+        (f"The area of {name}", reach, 1 - decisions.miss, estimate_proportion(column[known] <= reach, own))
+        for name, reach, column in zip(predictions.columns, decisions.reach, errors.T, strict=False)
+        if known.any()
+    ]
 
 
 def _draw_bland_altman(name: str, targets: np.ndarray, values: np.ndarray) -> str:

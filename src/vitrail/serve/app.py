@@ -8,19 +8,26 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from jaxtyping import UInt8
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from ..checkpoints.decision_versions import TRAINED
 from ..data.parallel import ImageName
+from ..data.preprocess import unfit_mask
+from ..data.source import UNKNOWN_PIXEL
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import Decisions
+from ..predict import exported
 from ..predict.answer_notes import add_notes
+from ..services.mask_files import encode_mask
 from ..version import __version__
+from .batcher import PredictionBatch
 from .gate import TOKEN_MISSING, UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
 from .openapi import DECISION_PARAMETER, REQUEST_BODIES, render_api_docs
@@ -30,6 +37,7 @@ from .protocols import (
     explain_prepared_image,
     format_inference_response,
     is_form,
+    mask_to_json,
     parse_form_files,
 )
 from .service import Service
@@ -37,6 +45,7 @@ from .static_files import INDEX_FILE, SECURITY_HEADERS, StaticFile, load_static_
 
 DECISION_HEADER = "X-Decision"
 """Names the decision of an answer; "training" for the training's own."""
+MASK_MEDIA_TYPE = "image/png"
 PAGE_MISSING = "This installation of Vitrail lacks the files of its web page. The API is described at /docs.\n"
 
 
@@ -78,13 +87,18 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         """Answer pictures. One picture as the body gives one row, with the columns of `vitrail predict`; a form gives
         `{"rows": [...]}` in the order of its files, each a row or `{"path", "error", "status"}`. The header X-Filename
         (percent-encoded) names a single picture. `?decision=NAME` takes a kept decision instead of the one in use; the
-        header X-Decision of the answer names it."""
+        header X-Decision of the answer names it. A model of masks adds `mask`, at the picture's own size: `counts` are
+        COCO's compressed run lengths of every class; a single picture with `Accept: image/png` gets a PNG of class
+        numbers with a palette instead."""
         body, content_type = request.state.body, request.headers.get("content-type", "").encode("latin-1")
         asked = request.query_params.get("decision") if request.scope["query_string"] else None
         decisions = service.get_model().choose_decision(asked)  # of the whole request, whatever is put to use meanwhile
         if not is_form(content_type):
             name = image_name_from_path(unquote(request.headers.get("x-filename", ""), errors="replace"))
             with service.admission.admit_images(1):
+                if wants_mask(service, request.headers.get("accept", "")):
+                    mask = await _predict_mask(service, name, body, decisions)
+                    return Response(mask, 200, NOSNIFF_HEADERS, media_type=MASK_MEDIA_TYPE)
                 row = await _predict_row(service, name, body, decisions)
             return _json_response(row, decisions=decisions)
         parts = parse_form_files(body, content_type, service.limits.max_images)
@@ -105,7 +119,9 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         decisions = service.get_model().choose_decision(decision)
         explainer = service.get_model().explainer_for(decisions)
         if explainer is None:
-            raise HttpError(422, "Several models answer together here, and only one can be looked into.")
+            why = "Several models answer together here, and only one can be looked into."
+            is_mask = service.get_model().predictor.task == "segmentation"
+            raise HttpError(422, "The mask is this model's answer, pixel by pixel: POST /predict." if is_mask else why)
         with service.admission.admit_images(1), service.admission.admit_task():
             (image,), info = await service.decode_image(request.state.body)
             rows, columns = info["seen"]
@@ -266,8 +282,37 @@ async def _handle_unexpected_error(request: Request, error: Exception) -> Respon
 async def _predict_row(
     service: Service, name: ImageName, body: bytearray | memoryview, decisions: Decisions
 ) -> dict[str, Any]:
-    batch, file_remarks = await service.predict_image(name, body, decisions)
-    return add_notes(batch.rows[0], decisions, file_remarks)
+    batch, info = await service.predict_image(name, body, decisions)
+    row = add_notes(batch.rows[0], decisions, info["remarks"])
+    if exported.MASKS not in batch.outputs:
+        return row
+    classes = service.get_model().predictor.classes
+    return {**row, "mask": await asyncio.to_thread(lambda: mask_to_json(_own_mask(service, batch, info), classes))}
+
+
+def wants_mask(service: Service, accept: str) -> bool:
+    """Whether a request asks for a mask as a PNG, by its header Accept.
+
+    Raises:
+        HttpError: 422, it asks a model of another task.
+    """
+    if MASK_MEDIA_TYPE not in accept or "application/json" in accept or "*/*" in accept:
+        return False
+    if service.get_model().predictor.task != "segmentation":
+        raise HttpError(422, "This model answers no masks. Leave Accept out, or ask for application/json.")
+    return True
+
+
+async def _predict_mask(service: Service, name: ImageName, body: bytearray | memoryview, decisions: Decisions) -> bytes:
+    batch, info = await service.predict_image(name, body, decisions)
+    count = len(service.get_model().predictor.classes)
+    return await asyncio.to_thread(lambda: encode_mask(_own_mask(service, batch, info), count))
+
+
+def _own_mask(service: Service, batch: PredictionBatch, info: Mapping[str, Any]) -> UInt8[np.ndarray, "H W"]:
+    """The mask of one picture at its own size."""
+    height, width = info["size"]
+    return unfit_mask(batch.outputs[exported.MASKS][0], (height, width), service.get_model().spec, UNKNOWN_PIXEL)
 
 
 async def _predict_row_or_error(service: Service, part: FormFile, decisions: Decisions) -> dict[str, Any]:

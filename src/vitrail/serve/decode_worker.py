@@ -84,7 +84,8 @@ def read_image(data: bytes, spec: ImageSpec) -> tuple[Integer[Tensor, "C h w"], 
     """Decode and preprocess one image file.
 
     Returns:
-        The image; `remarks` about the file, and `seen`, the rows and columns of its own pixels that the model sees.
+        The image; `remarks` about the file, its `size`, and `seen`, the rows and columns of its own pixels that the
+        model sees.
 
     Raises:
         DataError: as `data.decoding.decode.decode_image`.
@@ -93,6 +94,7 @@ def read_image(data: bytes, spec: ImageSpec) -> tuple[Integer[Tensor, "C h w"], 
     values = convert_image(stored, spec)
     return fit_array_to_tensor(values, spec), {
         "remarks": stored.remarks,
+        "size": values.shape[:2],
         "seen": visible_size(values.shape[0], values.shape[1], spec),
     }
 

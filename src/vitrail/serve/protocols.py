@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Integer, UInt8
 from PIL import Image
 from python_multipart.multipart import parse_options_header
 from torch import Tensor
 
+from ..data.labels.run_lengths import compress_counts, encode_coco_counts
 from ..data.source import Task
+from ..explain.mask_overlay import mask_palette
 from ..explain.methods import list_methods_of
 from ..explain.overlay import map_colors, to_rgb
 from ..model.config import ViTConfig
@@ -56,6 +58,18 @@ def make_palette() -> list[str]:
     """The colour map of one-sided heatmaps, from weakest to strongest, as #rrggbb."""
     colours = np.rint(255 * map_colors(np.linspace(0, 1, NUM_COLORS, dtype=np.float32), "positive")).astype(int)
     return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours.tolist()]
+
+
+def mask_colors(count: int) -> list[str]:
+    """The colours of the classes of masks, as #rrggbb."""
+    return ["#{:02x}{:02x}{:02x}".format(*color) for color in mask_palette(count)[:count].tolist()]
+
+
+def mask_to_json(mask: UInt8[np.ndarray, "H W"], classes: Sequence[str]) -> dict[str, Any]:
+    """A mask of a picture's own size as COCO's compressed run lengths of every class that it has."""
+    present = [k for k in np.unique(mask).tolist() if k < len(classes)]
+    counts = {classes[k]: compress_counts(encode_coco_counts(mask == k)) for k in present}
+    return {"size": list(mask.shape), "counts": counts}
 
 
 def explain_prepared_image(
@@ -188,7 +202,7 @@ def _parse_file_name(head: bytes) -> str | None:
 
 # -- The Open Inference Protocol, version 2: model metadata, and responses to tensors, as JSON.
 
-DATATYPES = {"f": "FP32", "i": "INT64"}
+DATATYPES = {"f": "FP32", "i": "INT64", "u": "UINT8"}
 MODEL_VERSION = "1"
 """The protocol's model version; a server holds one model."""
 
@@ -207,6 +221,7 @@ def describe_model(name: str, task: Task, num_outputs: int, is_single_model: boo
         exported.LOGITS: ("FP32", [-1, num_outputs]),
         exported.DECISIONS: ("INT64", decisions_shape),
         exported.ABSTAINED: ("INT64", [-1]),
+        exported.MASKS: ("UINT8", [-1, *spec.size]),
     }
     names = [
         one

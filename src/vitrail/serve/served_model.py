@@ -38,7 +38,7 @@ from .batcher import PredictionBatch, concat_batches
 from .consequences import describe_decisions, load_validation_scores
 from .http_errors import HttpError
 from .limits import ServerLimits
-from .protocols import list_methods, make_palette
+from .protocols import list_methods, make_palette, mask_colors
 
 TYPICAL_PIXELS = 200_000
 NO_RUN = "What a decision costs is counted on the predictions of a run folder, and this model was served without one."
@@ -61,8 +61,6 @@ class ServedModel:
         on_broken: called when the model gives NaN or infinity.
         folder: the bundle, whose decisions are followed; None where there are no others.
 
-    Raises:
-        UsageError: a segmentation model.
     """
 
     def __init__(
@@ -73,11 +71,6 @@ class ServedModel:
         on_broken: Callable[[], None] = lambda: None,
         folder: Path | None = None,
     ):
-        if predictor.task == "segmentation":
-            raise UsageError(
-                "The server answers no masks yet. vitrail predict MODEL PICTURES --masks DIR writes them, and vitrail "
-                "export MODEL --to onnx makes a file that computes them."
-            )
         self.predictor, self.name, self.licence, self._on_broken = predictor, name, licence, on_broken
         self.folder = folder
         self.kept = KeptDecisions.only(predictor.decisions)
@@ -94,7 +87,8 @@ class ServedModel:
         self.explainer: Explainer | None = None
         with suppress(UsageError):  # not a ViT
             self.embedder = Embedder.from_predictor(predictor)
-        if self.embedder is not None and len(predictor.members) == 1:
+        is_explained = predictor.task != "segmentation"  # a mask is its own explanation
+        if self.embedder is not None and len(predictor.members) == 1 and is_explained:
             self.explainer = explainer_from_predictor(skip_preprocessing(predictor), name)
         self._methods = (
             [] if self.explainer is None else list_methods(self.explainer.model.config, self.explainer.default_method)
@@ -171,6 +165,10 @@ class ServedModel:
 
     def _make_batch(self, predictions: TaskPredictions, outputs: Sequence[np.ndarray]) -> PredictionBatch:
         is_regression = isinstance(predictions, RegressionPredictions)
+        if isinstance(predictions, RegressionPredictions) and predictions.masks is not None:
+            abstained = np.zeros(len(predictions), np.int64)
+            named = {exported.MASKS: predictions.masks, exported.ABSTAINED: abstained}
+            return PredictionBatch(replace(predictions, masks=None).records(), named)
         scores = predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
         self._check_finite(scores, *outputs)
         named = {exported.VALUES if is_regression else exported.PROBABILITIES: scores.astype(np.float32, copy=False)}
@@ -209,7 +207,8 @@ class ServedModel:
         spec = self.spec
         pixels = np.random.default_rng(0).integers(0, spec.white + 1, (4, spec.channels, *spec.size), dtype=spec.dtype)
         images = torch.from_numpy(pixels)
-        key = exported.VALUES if self.predictor.task == "regression" else exported.PROBABILITIES
+        keys = {"regression": exported.VALUES, "segmentation": exported.MASKS}
+        key = keys.get(self.predictor.task, exported.PROBABILITIES)
         exact = self
         if self.predictor.settings.precision != "float32":
             exact = ServedModel(self.predictor.with_precision("float32"), self.name, on_broken=self._on_broken)
@@ -220,12 +219,15 @@ class ServedModel:
         except HttpError as problem:
             raise DamagedFileError(f"{problem.message} Serve another copy.") from problem
         scale = max(1.0, float(np.abs(together).max()))
-        if (apart := float(np.abs(together[0] - alone[0]).max())) > BATCH_TOLERANCE * scale:
+        differences = np.abs(together[0] - alone[0])
+        if self.predictor.task == "segmentation":  # the share of the pixels that are of another class
+            scale, differences = 1.0, np.mean(together[0] != alone[0])
+        if (apart := float(differences.max())) > BATCH_TOLERANCE * scale:
             raise DamagedFileError(
                 f"The model gives one picture other scores alone than among others, {apart:.2g} apart where "
                 f"{BATCH_TOLERANCE:g} are allowed. Serve another copy, or with --device cpu."
             )
-        if exact is not self:
+        if exact is not self and self.predictor.task != "segmentation":  # whose outputs are classes
             for batch in (images, images[:1]):
                 self._check_rounding(exact.predictor, batch)
 
@@ -269,7 +271,7 @@ class ServedModel:
             "name": self.name,
             "task": predictor.task,
             "classes": [] if number else list(predictor.classes),
-            "columns": list(predictor.classes) if number else [],
+            "columns": list(predictor.classes) if number or predictor.task == "segmentation" else [],
             "image": {"height": spec.height, "width": spec.width, "channels": spec.channels},
             "decision": kept.in_use,
             "decisions": list(kept.by_name),
@@ -280,6 +282,7 @@ class ServedModel:
             "unlike": any(member.decisions.unlike is not None for member in predictor.members),
             "methods": self._methods,
             "palette": self._palette,
+            "colors": mask_colors(len(predictor.classes)) if predictor.task == "segmentation" else [],
             "limits": {"bytes": limits.max_body_bytes, "pictures": limits.max_images, "pixels": spec.max_pixels},
             "precision": predictor.settings.precision,
             "token": needs_token,

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ..data.parallel import ImageName
 from ..evaluate.decisions import Decisions
@@ -125,11 +126,11 @@ class Service:
 
     async def predict_image(
         self, name: ImageName, body: bytearray | memoryview, decisions: Decisions
-    ) -> tuple[PredictionBatch, list[str]]:
-        """Predictions for one image, and remarks about its file."""
+    ) -> tuple[PredictionBatch, dict[str, Any]]:
+        """Predictions for one image, and what `decode_worker.read_image` says of it."""
         prepared = await self.decode_image(body)
         batch = await self.batcher.submit([name], prepared.images, decisions)
-        return batch, prepared.info["remarks"]
+        return batch, prepared.info
 
     def _read_gauges(self) -> dict[str, tuple[str, float]]:
         num_died, num_stopped = (0, 0) if (pool := self.decode_pool) is None else (pool.num_died, pool.num_stopped)

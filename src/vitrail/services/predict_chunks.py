@@ -180,7 +180,7 @@ def predict_chunk_batches(
     for predicted in predictor.predict_batches(images, request.skip_bad):
         named = replace(predicted, ids=tuple(make_id(Path(path), request.id_folder) for path in predicted.paths))
         batch = add_folder_targets(named, request.folders)
-        yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
+        yield add_prediction_sets(batch, predictor.decisions, predictor.task) if request.sets else batch
 
 
 def join_if_complete(

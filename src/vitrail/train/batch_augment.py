@@ -7,10 +7,13 @@ all but the crop happens on the device. Only the mixing partner of an image depe
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Literal
+
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64, Int, Integer
+from jaxtyping import Float, Float64, Int, Integer, UInt8
 from torch import Tensor
 
 from ..data.augment import mixing, policies
@@ -22,6 +25,9 @@ from ..data.random_crop import RandomResizedCrop
 from ..randomness import uniform
 from .plan import Plan, Recipe
 
+MASK_AXES = 3
+"""Axes of targets that are masks [B, H, W]."""
+
 
 def make_crop(recipe: Recipe, seed: int) -> RandomResizedCrop | None:
     """The random resized crop of the loader; None where the recipe has none."""
@@ -32,16 +38,7 @@ def augment_batch(
     batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu"
 ) -> Integer[Tensor, "B C H W"]:
     """The batch's images on the device, augmented but not mixed."""
-    images = widen(batch.images.to(device))
-    flip = recipe.flip and not recipe.crop_scale  # the loader has flipped cropped images
-    if recipe.crop_padding or flip or recipe.flip_vertical:
-        keys = uniform(seed, "crop and flip", epoch, batch.random_keys, 4 if recipe.flip_vertical else 3)
-        images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
-    if recipe.transpose:
-        images = transpose_randomly(images, uniform(seed, "transpose", epoch, batch.random_keys, 1)[:, 0])
-    if recipe.rotate or recipe.scale or recipe.translate:
-        keys = uniform(seed, "wander", epoch, batch.random_keys, AFFINE_DRAWS)
-        images = random_affine(images, keys, recipe.rotate, recipe.scale, recipe.translate)
+    images = _move_pixels(widen(batch.images.to(device)), batch, recipe, seed, epoch)
     operations = _draw_policy_operations(batch, recipe, seed, epoch)
     if operations is not None:
         images = policies.apply_operations(images, operations)
@@ -51,9 +48,43 @@ def augment_batch(
     return images
 
 
+def move_masks(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> Batch:
+    """The batch with its masks moved as `augment_batch` moves its images, every pixel from the nearest one; other
+    targets are unchanged."""
+    if batch.targets.ndim != MASK_AXES:
+        return batch
+    masks = _move_pixels(batch.targets.to(device)[:, None], batch, recipe, seed, epoch, "nearest")  # [B, 1, H, W]
+    return dataclasses.replace(batch, targets=masks[:, 0])
+
+
+def _move_pixels(
+    images: Integer[Tensor, "B C H W"],
+    batch: Batch,
+    recipe: Recipe,
+    seed: int,
+    epoch: int,
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+) -> Integer[Tensor, "B C H W"]:
+    """Shifts, flips, transposition and the affine transform of the recipe."""
+    flip = recipe.flip and not recipe.crop_scale  # the loader has flipped cropped images
+    if recipe.crop_padding or flip or recipe.flip_vertical:
+        keys = uniform(seed, "crop and flip", epoch, batch.random_keys, 4 if recipe.flip_vertical else 3)
+        images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
+    if recipe.transpose:
+        images = transpose_randomly(images, uniform(seed, "transpose", epoch, batch.random_keys, 1)[:, 0])
+    if recipe.rotate or recipe.scale or recipe.translate:
+        keys = uniform(seed, "wander", epoch, batch.random_keys, AFFINE_DRAWS)
+        images = random_affine(images, keys, recipe.rotate, recipe.scale, recipe.translate, mode)
+    return images
+
+
 def mix_batch(
     images: Integer[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
-) -> tuple[Integer[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"], Float[Tensor, " B"] | None]:
+) -> tuple[
+    Integer[Tensor, "B C H W"],
+    Int[Tensor, " B"] | Float[Tensor, "B K"] | UInt8[Tensor, "B h w"],
+    Float[Tensor, " B"] | None,
+]:
     """Mixup and CutMix of the augmented images, their targets and loss weights; without either all are unchanged.
 
     A mixed image with the fraction s of an image of weight v and 1 - s of one of weight w has the weight

@@ -20,6 +20,7 @@ from ..data.checks import findings
 from ..data.checks.check_dataset import check_dataset
 from ..data.checks.findings import DataCheckReport
 from ..data.decoding.decode import read_image
+from ..data.mask_store import MaskStore
 from ..data.open import BUILT_IN, HUB_PREFIX, SHARD_EXTENSION, open_source
 from ..data.random_crop import RandomResizedCrop
 from ..data.settings import DataSettings, advise_anomaly
@@ -78,6 +79,16 @@ class Dataset:
         """The targets of a split for the loss: standardized for regression, unchanged for other tasks."""
         scaling = self.scaling
         return self.targets(split) if scaling is None else scaling.standardize(self.targets(split))
+
+    def step_targets(self, spec: ImageSpec) -> Shaped[np.ndarray, " n *K"] | MaskStore:
+        """The targets of the train split as the steps of a training take them: `loss_targets`, or masks.
+
+        Raises:
+            DataError: a mask cannot be read, or has another size than its image.
+        """
+        if self.source.task == "segmentation":
+            return MaskStore(self.source, self.splits["train"], spec, RESIDENT_BYTES)
+        return self.loss_targets("train")
 
     @property
     def image_weights(self) -> Float32[np.ndarray, " n"] | None:

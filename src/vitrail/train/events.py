@@ -109,7 +109,7 @@ class ValidationEvent(TrainingEvent):
     """None where the sample does not define it."""
     loss: float
     metric_name: str = "accuracy"
-    """accuracy, AUROC or R2."""
+    """accuracy, AUROC, R2 or IoU."""
 
 
 @dataclass(frozen=True)

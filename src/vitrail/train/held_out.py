@@ -21,7 +21,7 @@ from ..data.loader import ImageStore
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import Source, Task
 from ..errors import DataError
-from ..evaluate.decisions import Decisions, fit_anomaly_decisions, predictions_from_outputs
+from ..evaluate.decisions import Decisions, fit_anomaly_decisions, fit_rules, predictions_from_outputs
 from ..evaluate.decisions import fit_decisions as decisions_fit_decisions
 from ..evaluate.inference import (
     InferenceSettings,
@@ -36,6 +36,7 @@ from ..evaluate.metrics import require_finite
 from ..evaluate.ood import FeatureStats, fit_feature_stats
 from ..evaluate.precision import RATE_BATCH_SIZE, PrecisionComparison, compare_precisions, measure_rates
 from ..evaluate.predictions import TaskPredictions
+from ..evaluate.segmentation_metrics import known_areas
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain import methods
@@ -70,7 +71,7 @@ class ModelOutputs(NamedTuple):
     features: np.ndarray
     """float32 [n, D]: the pooled features of the last block."""
     overlaps: np.ndarray | None = None
-    """float64 [n, K, 3]: of segmentation, whose outputs are areas, see `RegressionPredictions`."""
+    """float64 [n, K, 7]: of segmentation, whose outputs are areas, see `RegressionPredictions`."""
 
 
 def compute_outputs(
@@ -176,8 +177,12 @@ def fit_decisions(
     source = dataset.source
     if source.task == "anomaly":
         return fit_anomaly_decisions(plan.decisions, *read_calibration(calibration_file)), None
-    if not len(valid_outputs.rows) or source.task == "segmentation":  # the likeliest class of every pixel
+    if not len(valid_outputs.rows):
         return Decisions(ordered=plan.decisions.ordered, miss=plan.decisions.conformal_alpha), None
+    if source.task == "segmentation":  # the likeliest class of every pixel, and ranges of areas
+        assert valid_outputs.overlaps is not None
+        answered, true = known_areas(valid_outputs.overlaps)
+        return fit_rules(Decisions(), source.task, plan.decisions, source.classes, answered, true), None
     rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
     try:
         sample = compute_outputs(train_state, plan, dataset, rows, views=TtaViews())

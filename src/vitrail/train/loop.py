@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 from ..data.loader import Batch, ImageStore, iter_batches
+from ..data.mask_store import MaskStore
 from ..data.preprocess import normalize
 from ..data.source import Task
 from ..evaluate.inference import DTYPES
@@ -23,7 +24,7 @@ from ..model.vit import ViT, create_model
 from ..randomness import derive, uniform
 from ..runtime import is_out_of_memory
 from . import cuda_graphs, optim
-from .batch_augment import augment_batch, mix_batch, resize_for_step
+from .batch_augment import augment_batch, mix_batch, move_masks, resize_for_step
 from .cuda_graphs import ForwardLoss
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .distributed import prefetch
@@ -95,7 +96,7 @@ def build_train_state(model: ViT, plan: Plan, group: RankGroup = SINGLE_PROCESS)
 def train_steps(
     train_state: TrainState,
     images: ImageStore,
-    targets: Shaped[np.ndarray, " n *K"],
+    targets: Shaped[np.ndarray, " n *K"] | MaskStore,
     plan: Plan,
     start: int = 0,
     shard_ids: Int64[np.ndarray, " n"] | None = None,
@@ -114,7 +115,7 @@ def train_steps(
 
     Args:
         targets: in the order of `images.indices`: class numbers [n] or the probability of each class [n, K]; for
-            labels and numbers float32 [n, K], in which NaN is unknown and masked.
+            labels and numbers float32 [n, K], in which NaN is unknown and masked; masks at the size of the images.
         shard_ids: the shard of each image, where images lie in shards.
         guards: decide which steps are applied; new ones unless given.
         group: the ranks that train together, each on its part of the same batches.
@@ -129,10 +130,12 @@ def train_steps(
     if custom_functions.loss is not None:
         loss: LossFunction = custom_functions.compute_loss
     else:
-        balance = compute_loss_weights(task, recipe, targets, plan.model.outputs)
-        loss = build_loss(task, recipe, None if balance is None else balance.to(device))
+        balance = None
+        if not isinstance(targets, MaskStore):
+            balance = compute_loss_weights(task, recipe, targets, plan.model.outputs)
+        loss = build_loss(task, recipe, None if balance is None else balance.to(device), plan.model)
     parallel = ParallelModel(train_state.model, group, train_state.sharded)
-    recorded = cuda_graphs.can_record(plan, group) and custom_functions.loss is None
+    recorded = cuda_graphs.can_record(plan, group) and custom_functions.loss is None and task != "segmentation"
     forward_loss = make_forward_loss(parallel, loss, plan, recorded)
     cached = prefetch.cache_on_gpu(images, device)
     batches = iter_batches(
@@ -158,6 +161,7 @@ def train_steps(
         optim.set_learning_rates(train_state.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step, *([group.rank] if group.rank else [])))
         augmented = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
+        batch = move_masks(batch, recipe, plan.seed, epoch, device)
         augmented, mixed_targets, weights = mix_batch(augmented, batch, recipe, plan.seed, epoch, plan.model.outputs)
         teacher_outputs = None if teacher is None else teacher.predict(augmented)
         patch_rows = sample_patch_rows(batch, plan, step, epoch)
@@ -165,7 +169,7 @@ def train_steps(
         step_input = StepInput(shrunk, patch_rows, mixed_targets, teacher_outputs, weights)
         scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
         average, logits = accumulate_gradients(
-            parallel, forward_loss, loss, step_input, plan.model.outputs, recipe.grad_accum_steps, scale, teacher
+            parallel, forward_loss, loss, step_input, plan.model.output_shape, recipe.grad_accum_steps, scale, teacher
         )
         loss_value = apply_step(train_state, recipe, guards, step, average, batch, logits)
         epochs_done = (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(targets)) / len(targets)
@@ -269,23 +273,24 @@ def accumulate_gradients(
     forward_loss: ForwardLoss,
     loss: LossFunction,
     step_input: StepInput,
-    num_outputs: int,
+    output_shape: Sequence[int],
     num_parts: int = 1,
     scale: float = 1.0,
     teacher: DistillationTeacher | None = None,
-) -> tuple[Float[Tensor, ""], Float[Tensor, "B K"]]:
+) -> tuple[Float[Tensor, ""], Float[Tensor, "B *N K"]]:
     """Leave d(total / weight) over all ranks and micro-batches in the parameters' gradients.
 
     Returns that loss, and this rank's outputs. The weight depends on the targets alone, so it is known before the first
     micro-batch: each is divided by it, and the sum of their gradients is that of the whole.
 
     Args:
+        output_shape: of one image.
         num_parts: number of micro-batches.
         scale: factor of the gradients, for float16.
         teacher: its loss term is divided by the images of all ranks.
     """
     targets = step_input.targets
-    zeros = torch.zeros(len(targets), num_outputs, device=targets.device)
+    zeros = torch.zeros(len(targets), *output_shape, device=targets.device)
     weight = parallel.group.all_reduce_sum(loss(zeros, targets)[1])
     factor = parallel.group.world_size * scale
     num_images = parallel.group.all_reduce_sum(torch.full_like(weight, len(targets))) if teacher else weight

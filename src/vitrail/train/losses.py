@@ -16,11 +16,13 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64, Int, Shaped
+from jaxtyping import Float, Float64, Int, Shaped, UInt8
 from torch import Tensor
 
-from ..data.source import Task
+from ..data.source import UNKNOWN_PIXEL, Task
 from ..errors import UsageError
+from ..model.class_maps import spread_logits
+from ..model.config import ViTConfig
 from .plan import ClassWeights, Recipe
 
 # fmt: off
@@ -33,6 +35,7 @@ LOSS_FIELD_TASKS: dict[str, tuple[tuple[Task, ...], str]] = {
     "asl_gamma_pos":   (("multilabel",), "is for the asymmetric loss of labels"),
     "asl_margin":      (("multilabel",), "is for the asymmetric loss of labels"),
     "huber_delta":     (("regression",), "bounds the errors of numbers"),
+    "dice_weight":     (("segmentation",), "is for masks"),
 }
 # fmt: on
 Loss = tuple[Tensor, Tensor]
@@ -46,16 +49,22 @@ class LossFunction(Protocol):
     def __call__(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None, /) -> Loss: ...
 
 
-def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> LossFunction:
+def build_loss(
+    task: Task, recipe: Recipe, balance: Tensor | None = None, model: ViTConfig | None = None
+) -> LossFunction:
     """The loss of a task, chosen once before the loop.
 
     Args:
+        model: of segmentation, whose outputs are spread over the pixels of its images.
         balance: the weight of each class, or of each label's positives, float32 [K] on the outputs' device, from
             `compute_loss_weights`; None is 1 for all.
     """
     smoothing = recipe.label_smoothing
     if task == "classification":
         return lambda logits, targets, w=None: cross_entropy_loss(logits, targets, smoothing, balance, w)
+    if task == "segmentation":
+        assert model is not None
+        return lambda outputs, masks, w=None: mask_loss(spread_logits(outputs, model), masks, recipe.dice_weight, w)
     if task == "regression":
         return lambda outputs, targets, w=None: regression_loss(outputs, targets, recipe.huber_delta, w)
     if recipe.is_asymmetric:
@@ -188,6 +197,42 @@ def regression_loss(
         return _sum_known(errors.square(), known, None, image_weights)
     bounded = 2 * F.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=huber)
     return _sum_known(bounded, known, None, image_weights)
+
+
+def mask_loss(
+    logits: Float[Tensor, "B K H W"],
+    masks: UInt8[Tensor, "B H W"],
+    dice_weight: float = 0.0,
+    image_weights: Float[Tensor, " B"] | None = None,
+) -> Loss:
+    """Sum over images of the mean cross-entropy of their known pixels, and dice_weight times their Dice loss.
+
+    An image with a known pixel weighs 1. Its Dice loss is 1 - mean over the classes k of its mask of
+    2 sum(p_k t_k) / (sum(p_k) + sum(t_k)), over known pixels (Milletari et al. 2016, without squares): a small class
+    counts as much as a large one. Each image by itself, so that parts of a batch can be added.
+
+    Args:
+        masks: class indices, `UNKNOWN_PIXEL` where unknown.
+        image_weights: factors of the images' losses.
+    """
+    known = masks != UNKNOWN_PIXEL
+    aims = torch.where(known, masks, 0).long()
+    counts = known.sum((1, 2)).float()
+    logs = logits.float().log_softmax(1)
+    entropy = -torch.where(known, logs.gather(1, aims[:, None])[:, 0], 0.0).sum((1, 2))
+    losses = entropy / counts.clamp(min=1)
+    if dice_weight:
+        chances = torch.where(known[:, None], logs.exp(), 0.0)
+        hits = torch.zeros(logits.shape[:2], device=logits.device)
+        sizes = torch.zeros_like(hits)
+        right = chances.gather(1, aims[:, None])[:, 0].flatten(1)  # the probability of its own class, of every pixel
+        hits = hits.scatter_add(1, aims.flatten(1), right)
+        sizes = sizes.scatter_add(1, aims.flatten(1), known.flatten(1).float())
+        present = (sizes > 0).float()
+        dice = (2 * hits / (chances.sum((2, 3)) + sizes).clamp(min=1e-6) * present).sum(1)
+        losses = losses + dice_weight * (counts > 0) * (1 - dice / present.sum(1).clamp(min=1))
+    losses = losses if image_weights is None else losses * image_weights
+    return losses.sum(), (counts > 0).sum().float()
 
 
 def _smooth_targets(targets: Float[Tensor, "B K"], smoothing: float) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,8 @@ class Recipe:
     """Asymmetric loss for multilabel: negatives with a probability below this have no loss."""
     huber_delta: float = 0.0
     """Huber loss threshold for regression, in standard deviations of the target; 0 is the squared error."""
+    dice_weight: float = 0.0
+    """Weight of the Dice loss of masks, beside the cross-entropy of their pixels."""
     custom_loss: str = ""
     """Name of the function passed as loss= in Python, which replaces the loss of the task."""
     ema_decay: float = 0.0
@@ -189,7 +191,15 @@ class Recipe:
         for name in ("patch_keep_rate", "progressive_size"):
             if not 0 < values[name] <= 1:
                 raise UsageError(f"recipe.{name} must lie in 0 < fraction <= 1. Got {values[name]}.")
-        for name in ("max_pos_weight", "huber_delta", "asl_gamma_neg", "asl_gamma_pos", "mixup", "cutmix"):
+        for name in (
+            "max_pos_weight",
+            "huber_delta",
+            "asl_gamma_neg",
+            "asl_gamma_pos",
+            "dice_weight",
+            "mixup",
+            "cutmix",
+        ):
             if not 0 <= values[name] < math.inf:
                 raise UsageError(f"recipe.{name} must be 0 or more. Got {values[name]}.")
         if not 0 <= self.asl_margin < 1:

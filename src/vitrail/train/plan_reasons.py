@@ -69,6 +69,7 @@ DEFAULT_REASONS = {
     "recipe.asl_gamma_pos": "plain cross-entropy of each label",
     "recipe.asl_margin": "plain cross-entropy of each label",
     "recipe.huber_delta": "squared errors",
+    "recipe.dice_weight": "there are no masks",
     "recipe.custom_loss": "the loss of the task",
     "recipe.ema_decay": "a rate that falls to nothing does the same",
     "recipe.progressive_size": "a gain was measured for many pictures on a CPU alone",

@@ -1,14 +1,17 @@
-"""IoU and Dice of masks: equal to a slow formula over pixels, unknown ones left out, and stored in a table."""
+"""IoU, Dice and boundary F of masks: equal to slow formulas over pixels, unknown ones left out, stored in a table."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vitrail.data.source import UNKNOWN_PIXEL
-from vitrail.errors import DataError
+from vitrail.errors import DataError, UsageError
+from vitrail.evaluate.decisions import Decisions, add_prediction_sets, fit_rules
 from vitrail.evaluate.mask_overlap import count_overlaps
 from vitrail.evaluate.predictions import (
     RegressionPredictions,
@@ -17,8 +20,14 @@ from vitrail.evaluate.predictions import (
     read_predictions_csv,
     reorder_outputs,
 )
-from vitrail.evaluate.segmentation_metrics import SegmentationMetrics, compute_segmentation_metrics, image_ious
+from vitrail.evaluate.segmentation_metrics import (
+    SegmentationMetrics,
+    compute_segmentation_metrics,
+    image_ious,
+    known_areas,
+)
 from vitrail.evaluate.task_metrics import compute_metrics, iter_results
+from vitrail.evaluate.thresholds import DecisionSettings
 
 NAMES = ("ground", "disc", "square", "never")
 
@@ -56,6 +65,156 @@ def slow_figures(answers: np.ndarray, masks: np.ndarray, k: int) -> tuple[float,
             either += answer == k or mask == k
             size += (answer == k) + (mask == k)
     return (both / either, 2 * both / size) if either else (float("nan"), float("nan"))
+
+
+def slow_border(classes: np.ndarray, unknown: np.ndarray, k: int) -> list[tuple[int, int]]:
+    """The known pixels of a class that have a known neighbour of another class."""
+    height, width = classes.shape
+    found = []
+    for row, column in zip(*np.nonzero((classes == k) & ~unknown), strict=True):
+        around = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
+        inside = [(r, c) for r, c in around if 0 <= r < height and 0 <= c < width and not unknown[r, c]]
+        if any(classes[place] != k for place in inside):
+            found.append((int(row), int(column)))
+    return found
+
+
+def slow_boundary_f(answers: np.ndarray, masks: np.ndarray, k: int, tolerance: float = 2.0) -> float:
+    """Boundary F of a class from all distances between border pixels, of all pictures together."""
+    given = true = given_close = true_close = 0
+    for answer, mask in zip(answers, masks, strict=True):
+        unknown = mask == UNKNOWN_PIXEL
+        ours, theirs = slow_border(answer, unknown, k), slow_border(mask, unknown, k)
+        given, true = given + len(ours), true + len(theirs)
+        given_close += sum(any(np.hypot(a - c, b - d) <= tolerance for c, d in theirs) for a, b in ours)
+        true_close += sum(any(np.hypot(a - c, b - d) <= tolerance for a, b in ours) for c, d in theirs)
+    if not given + true:
+        return float("nan")
+    precision, recall = given_close / max(given, 1), true_close / max(true, 1)
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def draw_blobs(n: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Answers and masks [n, 24, 30] of smooth regions whose borders differ by some pixels; a part is unknown."""
+    generator = np.random.default_rng(1)
+    rows, columns = np.mgrid[:24, :30]
+    parts = []
+    for _ in range(n):
+        row, column, reach = generator.uniform(8, 16), generator.uniform(10, 20), generator.uniform(3, 9)
+        moved = generator.uniform(-3, 3, 2)
+        for down, right in ((0, 0), moved):
+            away = np.hypot(rows - row - down, columns - column - right)
+            parts.append((away < reach).astype(np.uint8) + (away < reach / 2))
+    drawn = np.stack(parts).reshape(n, 2, 24, 30).astype(np.uint8)
+    drawn[:, 1, :, :6] = UNKNOWN_PIXEL
+    return drawn[:, 0], drawn[:, 1]
+
+
+@pytest.mark.parametrize("draw", [draw_pairs, draw_blobs])
+def test_boundary_f_equals_all_distances_between_border_pixels(draw: Callable[[], tuple[np.ndarray, np.ndarray]]):
+    answers, masks = draw()
+    metrics = compute_segmentation_metrics(make_table(answers, masks))
+    expected = [slow_boundary_f(answers, masks, k) for k in range(3)]
+    assert [one.boundary_f for one in metrics.per_class[:3]] == pytest.approx(expected, abs=1e-12)
+    assert metrics.per_class[3].boundary_f is None and metrics.mean_boundary_f == pytest.approx(np.mean(expected))
+    if draw is draw_blobs:
+        assert 0.3 < min(expected) < max(expected) < 0.99
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(0, 1.0), (2, 1.0), (3, 0.0)])
+def test_a_straight_border_may_be_off_by_two_pixels(shift: int, expected: float):
+    masks = np.zeros((1, 12, 20), np.uint8)
+    masks[..., 10:] = 1
+    answers = np.roll(masks, shift, axis=2)
+    answers[..., :5] = 0
+    metrics = compute_segmentation_metrics(make_table(answers, masks))
+    assert metrics.per_class[1].boundary_f == expected
+
+
+def test_a_class_without_a_border_has_no_boundary_f():
+    metrics = compute_segmentation_metrics(make_table(*np.zeros((2, 3, 6, 6), np.uint8)))
+    assert metrics.mean_boundary_f is None and metrics.per_class[0].boundary_f is None and metrics.mean_iou == 1
+
+
+def test_the_worst_pictures_are_named_the_worst_first():
+    answers, masks = draw_pairs(8)
+    answers[3] = 0
+    table = make_table(answers, masks)
+    metrics = compute_segmentation_metrics(table)
+    ious = image_ious(table.overlaps)
+    assert [each.id for each in metrics.worst] == [str(k) for k in np.argsort(ious)[:5]] and metrics.worst[0].id == "3"
+    assert [each.iou for each in metrics.worst] == sorted(ious)[:5]
+    assert f"lowest IoU: 3 {ious[3]:.3f}, " in metrics.table()
+    assert compute_segmentation_metrics(make_table(masks[:1] % UNKNOWN_PIXEL, masks[:1])).worst == ()
+
+
+# -- Areas
+
+
+def draw_areas(generator: np.random.Generator, n: int) -> np.ndarray:
+    """Overlaps of n pictures whose answered areas miss the true ones by more where these are large."""
+    true = generator.beta(1.2, 4, n)
+    answered = (true + generator.normal(0, 0.05 + 0.2 * true)).clip(0, 1)
+    overlaps = np.zeros((n, 4, 7))
+    overlaps[:, 1, 1], overlaps[:, 1, 2] = answered, true
+    overlaps[:, 0, 1], overlaps[:, 0, 2] = 1 - answered, 1 - true
+    return overlaps * generator.uniform(0.3, 1, (n, 1, 1))  # the rest of the pixels is unknown
+
+
+def test_ranges_of_areas_hold_nine_of_ten_pictures():
+    generator = np.random.default_rng(0)
+    settings = DecisionSettings(conformal_alpha=0.1)
+    kept = []
+    for _ in range(300):
+        fitted = fit_rules(Decisions(), "segmentation", settings, NAMES, *known_areas(draw_areas(generator, 39)))
+        answered, true = known_areas(draw_areas(generator, 50))
+        kept.append(np.abs(answered - true)[:, 1] <= fitted.reach[1])
+    assert np.mean(kept) == pytest.approx(0.9, abs=0.02)
+
+
+def test_ranges_of_areas_end_at_nothing_and_at_everything():
+    table = make_table(*draw_pairs(2))
+    ranged = add_prediction_sets(table, Decisions(reach=(0.9, 0.01, 0.5, 0.5)), "segmentation")
+    assert isinstance(ranged, RegressionPredictions) and ranged.ranges is not None
+    assert ranged.ranges[:, 0].tolist() == [[0, 1], [0, 1]]
+    np.testing.assert_allclose(ranged.ranges[:, 1], ranged.values[:, 1, None] + [-0.01, 0.01], atol=1e-6)
+    with pytest.raises(UsageError, match=r"90% of all cases .* at least 9 validation pictures"):
+        add_prediction_sets(table, Decisions(miss=0.1), "segmentation")
+
+
+def test_a_picture_without_a_known_pixel_fits_no_range():
+    overlaps = draw_areas(np.random.default_rng(0), 10)
+    overlaps[3] = 0
+    answered, true = known_areas(overlaps)
+    assert np.isnan(true[3]).all() and not np.isnan(np.delete(true, 3, 0)).any()
+    settings = DecisionSettings(conformal_alpha=0.1)
+    reach = fit_rules(Decisions(), "segmentation", settings, NAMES, answered, true).reach
+    assert reach[1] == np.delete(np.abs(answered - true)[:, 1], 3).max()
+
+
+@pytest.mark.wide
+def test_intervals_of_iou_hold_the_true_one_as_often_as_they_promise():
+    """Pictures of one population: its IoU is the ratio of the expected pixels."""
+    generator = np.random.default_rng(0)
+
+    def draw(n: int) -> np.ndarray:
+        true = generator.beta(2, 5, n)
+        both = true * generator.beta(6, 2, n)
+        extra = (1 - true) * generator.beta(1, 9, n)
+        overlaps = np.zeros((n, 4, 7))
+        overlaps[:, 1, 0], overlaps[:, 1, 1], overlaps[:, 1, 2] = both, both + extra, true
+        overlaps[:, 0, 2] = 1 - true
+        return overlaps
+
+    both, answered, true = draw(200_000)[:, 1, :3].sum(0)
+    truth, inside = both / (answered + true - both), 0
+    nothing = make_table(*np.zeros((2, 20, 2, 2), np.uint8))
+    for _ in range(200):
+        metrics = compute_segmentation_metrics(dataclasses.replace(nothing, overlaps=draw(20)), samples=100)
+        span = metrics.per_class[1].iou_interval
+        assert span is not None
+        inside += span[0] <= truth <= span[1]
+    assert 0.9 < inside / 200 < 0.99
 
 
 def test_figures_equal_a_count_of_pixels():

@@ -75,7 +75,7 @@ def test_an_exported_graph_gives_the_same_for_any_number_of_images():
 
 
 def test_what_tiles_cannot_do_is_said():
-    with pytest.raises(UsageError, match='tiles need head="bank"'):
+    with pytest.raises(UsageError, match='tiles need pool="patches", with head="bank" or outputs'):
         ViTConfig(tiles=(2, 2))
     with pytest.raises(UsageError, match=r"tile_overlap must lie in 0\.\.3 patches\. Got 4"):
         dataclasses.replace(TILED, tile_overlap=4)

@@ -51,7 +51,7 @@ def test_pictures_come_out_prepared_with_remarks():
     async def play(found):
         made = await found.decode("picture", SMALL)
         assert made.images.shape == (1, 3, 8, 8) and (made.images == 7).all()
-        assert made.info == {"remarks": [], "seen": [8, 8]}
+        assert made.info == {"remarks": [], "size": [8, 8], "seen": [8, 8]}
         made.images.add_(1)  # its own memory
         many = await asyncio.gather(*(found.decode("picture", bytearray(SMALL)) for _ in range(20)))
         assert all((one.images == 7).all() for one in many)

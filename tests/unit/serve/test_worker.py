@@ -108,7 +108,7 @@ thread.join()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == (
         "[(413, b'the picture needs more memory than a decoding process may take; send a smaller one.'), "
-        '(200, b\'{"remarks": [], "seen": [40.0, 40.0]}\')]\n'
+        '(200, b\'{"remarks": [], "size": [40, 40], "seen": [40.0, 40.0]}\')]\n'
     ), done.stderr
 
 

@@ -227,4 +227,6 @@ class Predict(Command):
             count = sum(1 for _ in write_defect_maps(predictor, [Path(path) for path in predictions.paths], self.maps))
             print(f"{format_count(count, 'map')} written to {self.maps}", file=sys.stderr)
         limits = describe_limits(predictor.task, [member.decisions for member in predictor.members])
-        return add_prediction_sets(predictions, predictor.decisions) if self.sets else predictions, limits
+        if self.sets:
+            predictions = add_prediction_sets(predictions, predictor.decisions, predictor.task)
+        return predictions, limits

@@ -60,12 +60,14 @@ def affine_transform(
     images: Integer[Tensor, "n C H W"],
     matrices: Float64[np.ndarray, "n 6"],
     border: Literal["zeros", "border"] = "zeros",
+    mode: Literal["bilinear", "nearest"] = "bilinear",
 ) -> Integer[Tensor, "n C H W"]:
     """Affine transform: output pixel (x, y) is sampled at (a x + b y + c, d x + e y + f), both from the centre.
 
     Args:
         matrices: a, b, c, d, e, f of each image.
         border: padding outside the image: zeros is black, border the nearest pixel.
+        mode: nearest for masks, whose values have nothing between them.
     """
     H, W = images.shape[-2:]
     x = _centered_coordinates(W, images.device)[None, None]  # [1, 1, W]
@@ -74,7 +76,7 @@ def affine_transform(
     columns = (a * x + c) + b * y  # [n, H, W]
     rows = (d * x + f) + e * y
     places = torch.stack([columns * (2 / W), rows * (2 / H)], dim=-1)  # -1..1 from outer edge to outer edge
-    sampled = F.grid_sample(images.float(), places, mode="bilinear", padding_mode=border, align_corners=False)
+    sampled = F.grid_sample(images.float(), places, mode=mode, padding_mode=border, align_corners=False)
     return sampled.round_().to(images.dtype)
 
 
@@ -88,7 +90,12 @@ AFFINE_DRAWS = 5
 
 
 def random_affine(
-    images: Integer[Tensor, "B C H W"], keys: Float64[np.ndarray, "B 5"], rotate: float, scale: float, translate: float
+    images: Integer[Tensor, "B C H W"],
+    keys: Float64[np.ndarray, "B 5"],
+    rotate: float,
+    scale: float,
+    translate: float,
+    mode: Literal["bilinear", "nearest"] = "bilinear",
 ) -> Integer[Tensor, "B C H W"]:
     """Rotate, scale and translate every image at random; outside the image the edge pixels are repeated.
 
@@ -98,6 +105,7 @@ def random_affine(
         rotate: largest angle in degrees.
         scale: a side is scaled by 1 / (1 + scale) to 1 + scale; height and width each by their own key.
         translate: largest translation as a fraction of the side, also by fractions of a pixel.
+        mode: nearest for masks.
 
     Source: the affine distortions of Simard, Steinkraus and Platt 2003, section 2.
     """
@@ -108,7 +116,7 @@ def random_affine(
     down, right = translate * H * sides[:, 3], translate * W * sides[:, 4]
     cosines, sines = np.cos(angles), np.sin(angles)
     places = [cosines / wide, -sines / tall, -right, sines / wide, cosines / tall, -down]
-    return affine_transform(images, np.stack(places, axis=1), border="border")
+    return affine_transform(images, np.stack(places, axis=1), border="border", mode=mode)
 
 
 # -- Gathering pixels by row and column: shifts, flips and padding.

@@ -69,7 +69,7 @@ def check_dataset(
         notes.append(f"Near copies were looked for among {compared}.")
     issues: list[DataIssue] = [
         *leakage.find_leakage(source, splits, stats, until),
-        *mask_checks.find_mask_issues(source, rows, stats),
+        *mask_checks.find_mask_issues(source, rows, stats, spec),
         *class_balance.find_class_balance_issues(source, splits, counts),
         *image_quality.find_image_quality_issues(source, stats, spec, patch),
         *bit_depth.find_depth_issues(source, stats, spec, until),

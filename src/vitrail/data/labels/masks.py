@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int64, Integer, UInt8
+from jaxtyping import Bool, Int64, Integer, UInt8
 
 from ...errors import DataError, UsageError
 from ...formatting import format_count
@@ -22,6 +22,7 @@ from ..parallel import map_in_order
 from ..settings import DataSettings
 from ..source import MAX_MASK_CLASSES, UNKNOWN_PIXEL, MaskLegend, Source, spelling_key
 from .defects import MASK_COLUMN
+from .run_lengths import RUNS_PREFIX, decode_class_map
 
 LEGEND_FILE = "classes.csv"
 """The legend in a folder of images/ and masks/, or beside a manifest."""
@@ -51,8 +52,6 @@ def read_masks(source: Source, settings: DataSettings) -> Source:
         UsageError: the source has no masks, or the legend cannot be read.
         DataError: a mask is missing or no mask, has a value without a name, or all pixels are of one class.
     """
-    if source.legend is not None:
-        return source  # opened before
     cells = source.metadata.get(MASK_COLUMN)
     if cells is None:
         raise UsageError(
@@ -60,8 +59,10 @@ def read_masks(source: Source, settings: DataSettings) -> Source:
             f"images/ and masks/, or a manifest with a column {MASK_COLUMN}."
         )
     below = Path(settings.data_root or Path(settings.source).parent).expanduser()
-    files = [str(below / str(cell)) for cell in cells]
-    legend = _find_legend(settings)
+    files = [str(cell) if is_drawn(cell) else str(below / str(cell)) for cell in cells]
+    if settings.legend and any(map(is_drawn, files)):
+        raise UsageError(f"{source.name} names its classes itself. Leave --data.legend {settings.legend} out.")
+    legend = _find_legend(settings) or source.legend
     counts = list(map_in_order(partial(_count_values, legend=legend), files))
     if legend is None:
         legend = _number_classes(source, counts)
@@ -88,7 +89,12 @@ def read_masks(source: Source, settings: DataSettings) -> Source:
     )
 
 
-def read_class_map(path: Path, legend: MaskLegend) -> UInt8[np.ndarray, "H W"]:
+def is_drawn(cell: str) -> bool:
+    """Whether a cell of the column of masks is a class map itself, see `run_lengths`, and not the name of a file."""
+    return str(cell).startswith(RUNS_PREFIX)
+
+
+def read_class_map(path: Path | str, legend: MaskLegend) -> UInt8[np.ndarray, "H W"]:
     """The class of every pixel of a mask, `UNKNOWN_PIXEL` where it is unknown.
 
     Raises:
@@ -109,8 +115,7 @@ def read_source_mask(source: Source, row: int, spec: ImageSpec) -> UInt8[np.ndar
         DataError: it cannot be read, or has another size than the image.
     """
     assert source.legend is not None
-    path = Path(str(source.metadata[MASK_COLUMN][row]))
-    classes = read_class_map(path, source.legend)
+    classes = read_class_map(str(source.metadata[MASK_COLUMN][row]), source.legend)
     if problem := describe_size_difference(
         source, row, classes.shape, read_image(source.images[row], spec).values.shape
     ):
@@ -118,18 +123,30 @@ def read_source_mask(source: Source, row: int, spec: ImageSpec) -> UInt8[np.ndar
     return classes
 
 
+def find_borders(classes: UInt8[np.ndarray, "H W"]) -> Bool[np.ndarray, "H W"]:
+    """Whether one of the four neighbours of a pixel is of another class, both known."""
+    border = np.zeros(classes.shape, bool)
+    for values, marks in ((classes, border), (classes.T, border.T)):
+        first, second = values[:-1], values[1:]
+        differs = (first != second) & (first != UNKNOWN_PIXEL) & (second != UNKNOWN_PIXEL)
+        marks[:-1] |= differs
+        marks[1:] |= differs
+    return border
+
+
 def describe_size_difference(source: Source, row: int, mask: Sequence[int], image: Sequence[int]) -> str:
     """A sentence if a mask and its image differ in height or width, else empty."""
     if tuple(mask[:2]) == tuple(image[:2]):
         return ""
+    file = source.metadata[MASK_COLUMN][row]
     return (
-        f"The mask {source.metadata[MASK_COLUMN][row]} has {mask[0]}x{mask[1]} pixels, and its picture "
+        f"The mask{'' if is_drawn(file) else f' {file}'} has {mask[0]}x{mask[1]} pixels, and its picture "
         f"{source.ids[row]} has {image[0]}x{image[1]}. A mask needs the size of its picture."
     )
 
 
-def read_mask_values(path: Path) -> MaskValues:
-    """The stored values of a mask file.
+def read_mask_values(path: Path | str) -> MaskValues:
+    """The stored values of a mask file, or of a class map as text.
 
     Raises:
         DataError: it is missing, no image, or a JPEG, whose values are not those that were drawn.
@@ -138,8 +155,10 @@ def read_mask_values(path: Path) -> MaskValues:
 
     from PIL import Image
 
+    if is_drawn(str(path)):
+        return MaskValues(decode_class_map(str(path)).astype(np.int64), False)
     try:
-        with Image.open(io.BytesIO(read_file_bytes(path))) as image:
+        with Image.open(io.BytesIO(read_file_bytes(Path(path)))) as image:
             if image.format in ("JPEG", "WEBP"):
                 raise DataError(
                     f"{path}: a mask of the kind {image.format} does not keep its class numbers. Save masks as PNG."
@@ -159,7 +178,7 @@ def read_mask_values(path: Path) -> MaskValues:
     return MaskValues(colors[..., 0] if is_grey else packed, not is_grey)
 
 
-def _to_legend(path: Path, stored: MaskValues, legend: MaskLegend | None) -> Int64[np.ndarray, "H W"]:
+def _to_legend(path: Path | str, stored: MaskValues, legend: MaskLegend | None) -> Int64[np.ndarray, "H W"]:
     """The values as the legend has them: colours, or numbers."""
     if legend is not None and legend.is_color and not stored.is_color:
         return stored.values * (COLOR_BASE * COLOR_BASE + COLOR_BASE + 1)  # grey as a colour
@@ -175,8 +194,7 @@ def _to_legend(path: Path, stored: MaskValues, legend: MaskLegend | None) -> Int
 
 def _count_values(file: str, legend: MaskLegend | None) -> Counter[int]:
     """Pixels of every value of one mask."""
-    path = Path(file)
-    values, counts = np.unique(_to_legend(path, read_mask_values(path), legend), return_counts=True)
+    values, counts = np.unique(_to_legend(file, read_mask_values(file), legend), return_counts=True)
     return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 

@@ -33,6 +33,11 @@ def join_sources(sources: Mapping[str, Source]) -> Source:
     for split, source in sources.items():
         if source.task != train.task:
             raise DataError(f"The pictures for train have the task {train.task}, those for {split} {source.task}.")
+    if any(source.legend != train.legend for source in sources.values()):
+        raise DataError(
+            "The masks of train, val and test need the same classes in the same order. Write the same labels into all "
+            "files, one that does not occur too."
+        )
     classes, targets, notes = _join_targets(parts)
     ends = np.cumsum([len(source) for _, source in parts])
     rows = {split: np.arange(end - len(source), end) for (split, source), end in zip(parts, ends, strict=True)}
@@ -50,7 +55,7 @@ def join_sources(sources: Mapping[str, Source]) -> Source:
     )
     ids = CompactStrings(_name_in_split(split, name) for split, source in parts for name in source.ids)
     joined = build_source(train.name, _join_images(parts), ids, annotations)
-    return replace(joined, blocks=_join_blocks(parts))
+    return replace(joined, blocks=_join_blocks(parts), legend=train.legend)
 
 
 Parts = list[tuple[str, Source]]

@@ -16,6 +16,8 @@ from .class_folders import to_class_name
 from .image_files import SkippedFiles, find_images
 
 IMAGES_FOLDER, MASKS_FOLDER = "images", "masks"
+VOC_MASKS_FOLDER = "SegmentationClass"
+"""Of a folder in the layout of Pascal VOC, which `voc` reads."""
 MASK_SUFFIX = "_mask"
 """A mask is called as its picture, or so with this behind."""
 

@@ -1,13 +1,20 @@
 // The answer to one picture in words, panes and bars.
 
 import { drawn, element } from "./element.js";
+import { maskView } from "./masks.js";
 import { answered, counted, fixed, joined, measured, number, probabilities, promise, stands, unitOf } from "./words.js";
 
 const TOP = 5; // classes that are shown at once
 const SIDE = 13; // of a pane, and from one to the next
 const STEP = 16;
 const ACROSS = 20;
-const WORDS = { anomaly: oddness, classification: classes, multilabel: labels, regression: numbers };
+const WORDS = {
+  anomaly: oddness,
+  classification: classes,
+  multilabel: labels,
+  regression: numbers,
+  segmentation: (picture, about) => [notesOf(picture), ...maskView(picture, about)],
+};
 
 // What stands beside the picture; again(picture) asks once more about one that failed.
 export function answerOf(picture, about, again) {

@@ -11,6 +11,7 @@ export function jobOf({ task, classes, columns }) {
   if (task === "regression") return `Reads ${several} off a picture: ${columns.join(", ")}.`;
   if (task === "anomaly") return "Says whether a picture differs from good ones.";
   const names = classes.length > FEW ? "" : `: ${classes.join(", ")}`;
+  if (task === "segmentation") return `Says which of ${classes.length} classes every pixel shows${names}.`;
   if (task === "multilabel") return `Says which of ${classes.length} labels fit a picture${names}.`;
   return `Says which of ${classes.length} classes a picture shows${names}.`;
 }
@@ -29,8 +30,8 @@ export function factsOf(about) {
     [about.task === "regression" ? "Numbers" : about.task === "multilabel" ? "Labels" : "Classes", namesOf(about)],
     ["Reads pictures at", `${image.height} × ${image.width} pixels, ${colours}`],
   ];
-  if (!["anomaly", "regression"].includes(about.task)) facts.push(["Probabilities", calibrationOf(about)]);
-  if (about.task !== "anomaly") facts.push(["Leaves unanswered", silenceOf(about)]);
+  if (!["anomaly", "regression", "segmentation"].includes(about.task)) facts.push(["Probabilities", calibrationOf(about)]);
+  if (!["anomaly", "segmentation"].includes(about.task)) facts.push(["Leaves unanswered", silenceOf(about)]);
   if (about.methods?.length) facts.push(["Explanations", element("ul", {}, ...about.methods.map(methodLine))]);
   const licence = about.licence ? [["Licence", about.licence]] : [];
   const documents = element("a", { href: "docs" }, "what programs can ask this server");

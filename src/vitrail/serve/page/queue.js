@@ -107,8 +107,9 @@ export class Queue {
     } else if ("error" in row) {
       this.fail(picture, row.error);
     } else {
-      const { notes, ...columns } = row;
+      const { notes, mask, ...columns } = row;
       picture.row = columns;
+      picture.mask = mask;
       picture.notes = notes ?? [];
       this.turn(picture, "answered");
     }

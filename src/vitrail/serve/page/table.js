@@ -137,7 +137,7 @@ function columnsOf(about) {
     value: (picture) => (needsPerson(picture) ? `0 ${reasonOf(picture)}` : "1"),
     show: (picture) => [reasonOf(picture)],
   };
-  return [name, ...(about.task === "regression" ? numberColumns(about) : wordColumns(about)), needs];
+  return [name, ...(about.columns.length ? numberColumns(about) : wordColumns(about)), needs];
 }
 
 // The first of them also says why there is no answer.

@@ -45,7 +45,7 @@ export function inShort(picture, about) {
   if (picture.state === "failed") return picture.error;
   if (picture.state !== "answered") return picture.state === "asking" ? "asking …" : "waiting";
   const value = (column) => `${unitOf(column).name} ${measured(picture.row, column)}`;
-  if (about.task === "regression") return about.columns.map(value).join(", ");
+  if (about.columns.length) return about.columns.map(value).join(", ");
   return joined(answered(picture.row)) || "none of the labels";
 }
 

@@ -22,10 +22,10 @@ from ... import config
 from ...checkpoints.adapt import build_model
 from ...checkpoints.bundle import BANK_ROWS
 from ...data.loader import ImageStore
+from ...data.mask_store import load_mask
 from ...data.splits import number_groups
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
 from ...evaluate.inference import FeatureExtractor, InferenceSettings, SingleImages, cast_weights, run_inference
-from ...evaluate.mask_overlap import load_mask
 from ...files import safetensors_file
 from ...formatting import format_count
 from ...model.vit import ViT
@@ -316,7 +316,7 @@ def _label_patches_of(
     plan, source = context.plan, context.dataset.source
     fractions = [patch_head.label_patches(load_mask(source, row, plan.image), plan.model) for row in rows.tolist()]
     groups = rows if source.groups is None else number_groups(source.groups)[rows]
-    shaped = features.reshape(len(rows), plan.model.grid.patches, plan.model.pooled_width)
+    shaped = features.reshape(len(rows), plan.model.input_grid.patches, plan.model.pooled_width)
     return patch_head.collect_patches(shaped, fractions, groups, plan.seed)
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32, Int64, Shaped
 from ...data.source import Task
 from ...evaluate import probe
 from ...evaluate.probe import LinearProbe
-from ...evaluate.quick_metrics import compute_quick_metrics
+from ...evaluate.quick_metrics import QuickMetrics, compute_quick_metrics
 from ...files import atomic
 from ...randomness import permutation
 
@@ -129,7 +129,7 @@ class Candidate:
     name: str
     """Such as "10 nearest", "linear class+mean, C 0.032", or "0.5 of the tuned weights"."""
     figure_name: str
-    """accuracy, AUROC or R2."""
+    """accuracy, AUROC, R2 or IoU."""
     figure: float | None
     loss: float
     chosen: bool = False
@@ -146,7 +146,11 @@ def evaluate_candidate(name: str, task: Task, outputs: np.ndarray, targets: np.n
     Args:
         targets: int64 [n] for classes; float32 [n, K] for labels, and for numbers on the scale of `outputs`.
     """
-    metrics = compute_quick_metrics(task, outputs, targets) if len(targets) else None
+    return to_candidate(name, compute_quick_metrics(task, outputs, targets) if len(targets) else None)
+
+
+def to_candidate(name: str, metrics: QuickMetrics | None) -> Candidate | None:
+    """A candidate with these metrics; None without any."""
     if metrics is None:
         return None
     value = None if metrics.value is None else round(metrics.value, 6)

@@ -52,7 +52,7 @@ class PatchSet:
 
 def label_patches(mask: UInt8[np.ndarray, "H W"], config: ViTConfig) -> Float32[np.ndarray, "N K"]:
     """For each patch the fraction of all its pixels that are of each class; what lacks to 1 is unknown."""
-    (rows, columns), (height, width) = config.grid, config.patch
+    (rows, columns), (height, width) = config.input_grid, config.patch
     bottom, right = rows * height - mask.shape[0], columns * width - mask.shape[1]
     padded = np.pad(mask, ((0, bottom), (0, right)), constant_values=UNKNOWN_PIXEL)
     pixels = padded.reshape(rows, height, columns, width).transpose(0, 2, 1, 3).reshape(rows * columns, -1)

@@ -29,7 +29,8 @@ WEIGHTS_FOLDER_VARIABLE = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 ADAPTABLE_FIELDS = {
     "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "bank_size", "tiles", "tile_overlap",
-    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention",
+    "upsample", "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init",
+    "attention",
 }  # fmt: skip
 """Model fields in which a training may differ from its checkpoint."""
 PROBE_HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
@@ -152,8 +153,8 @@ def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: F
     options = LoadOptions(image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy)
     values = load_checkpoint(checkpoint.path, options).model.state_dict()
     head = {
-        "head.linear.weight": torch.zeros(shape.outputs, shape.pooled_width),
-        "head.linear.bias": torch.zeros(shape.outputs),
+        "head.linear.weight": torch.zeros(shape.head_outputs, shape.pooled_width),
+        "head.linear.bias": torch.zeros(shape.head_outputs),
     }
     if shape.head == "bank":
         head = {BANK_ROWS: torch.zeros(shape.bank_size, shape.pooled_width, dtype=torch.float16)}
@@ -175,17 +176,19 @@ def _hash_tensors(model: ViT) -> str:
 
 @torch.no_grad()
 def set_head(model: ViT, probe: LinearProbe, columns: Int64[np.ndarray, " p"]) -> None:
-    """Copy a probe into the head; features that the probe does not read get weight 0.
+    """Copy a probe into the head; features that the probe does not read, and outputs of parts of patches, get weight 0.
 
     Args:
         columns: the pooled features of the probe.
     """
     linear = model.head.linear
     assert isinstance(linear, nn.Linear) and linear.bias is not None
-    weight: Float32[Tensor, "K P"] = torch.zeros_like(linear.weight)
-    weight[:, torch.from_numpy(columns)] = torch.from_numpy(probe.weight).to(weight)
+    weight: Float32[Tensor, "M P"] = torch.zeros_like(linear.weight)
+    bias = torch.zeros_like(linear.bias)
+    weight[: len(probe.weight), torch.from_numpy(columns)] = torch.from_numpy(probe.weight).to(weight)
+    bias[: len(probe.bias)] = torch.from_numpy(probe.bias)
     linear.weight.copy_(weight)
-    linear.bias.copy_(torch.from_numpy(probe.bias))
+    linear.bias.copy_(bias)
 
 
 def list_feature_columns(model: ViT) -> dict[str, Int64[np.ndarray, " _"]]:

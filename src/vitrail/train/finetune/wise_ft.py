@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...data.loader import ImageStore
 from ...evaluate.inference import InferenceSettings, run_inference
+from ...evaluate.mask_overlap import measure_quickly
 from ...model import lora
 from ...model.vit import ViT
 from ..context import TrainContext
@@ -89,6 +90,10 @@ def _evaluate_weights(
     if not len(rows):
         return None
     settings = InferenceSettings(device=plan.compute.device, views=plan.recipe.views, batch_size=FEATURE_BATCH)
-    outputs = run_inference(model, images, rows, plan.image, settings, task)
     name = "the start, frozen" if alpha == 0 else "tuned" if alpha == 1 else f"{alpha:g} of the way to tuned"
+    if task == "segmentation":
+        return linear_probe.to_candidate(
+            name, measure_quickly(model, images, context.dataset.source, rows, plan.image, settings)
+        )
+    outputs = run_inference(model, images, rows, plan.image, settings, task)
     return evaluate_candidate(name, task, outputs, context.dataset.metric_targets(rows))

@@ -22,6 +22,8 @@ solar cells, whose busbars are always in one place (EXPERIMENTS.md)."""
 PROGRESSIVE_SIZE, PROGRESSIVE_UNTIL = 0.6, 0.5
 """Progressive resizing for many images on a CPU: a fifth more steps in the same minutes. With `pico` 0.3 to 0.7 points
 on Fashion-MNIST at 1, 3 and 10 minutes, with `femto` nothing at 1 (EXPERIMENTS.md)."""
+MASK_BATCH = 16
+"""Most pictures of a step on masks: each has many pixels, and steps are dear."""
 MIN_SHIFT_SIDE = 28
 """Pixels of image side per pixel of random shift; below twice that, test-time augmentation shifts by one pixel."""
 
@@ -62,6 +64,8 @@ def draft_recipe(
 ) -> tuple[Recipe, Reasons]:
     """The recipe for images, model and device, before its number of steps is known; and reasons."""
     flip, few = fingerprint.name not in NO_FLIP_SOURCES, fingerprint.num_images < FEW_IMAGES
+    if fingerprint.task == "segmentation":
+        return _draft_mask_recipe(fingerprint, model, device)
     early = not few and device == "cpu"
     cut = request.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
     reasons = {
@@ -108,6 +112,26 @@ def draft_recipe(
     return recipe, reasons
 
 
+def _draft_mask_recipe(fingerprint: DatasetFingerprint, model: ViTConfig, device: str) -> tuple[Recipe, Reasons]:
+    """The recipe for pictures with masks, of which every patch is seen."""
+    reasons = {
+        "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
+        "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false",
+        "recipe.patch_keep_rate": "every pixel has an answer, so every patch is seen",
+        "recipe.tta_flip": "every pixel has one answer",
+        "recipe.crop_padding": "one pixel in 28, masks with their pictures",
+        "recipe.dice_weight": "a class of few pixels counts as much as one of many",
+        "recipe.mixup": "masks are not mixed",
+    }
+    recipe = Recipe(
+        batch_size=min(MASK_BATCH, suggest_batch_size(fingerprint.num_images, device)),
+        crop_padding=min(model.image_size) // MIN_SHIFT_SIDE,
+        flip=True,
+        dice_weight=1.0,
+    )
+    return recipe, reasons
+
+
 def apply_step_budget(plan: Plan, count: int, request: TrainRequest) -> tuple[Plan, Reasons]:
     """The plan with the requested steps or epochs, and the reason; a budget of minutes changes nothing yet."""
     recipe = plan.recipe
@@ -142,6 +166,8 @@ def choose_augmentation(
     Args:
         reasons: of the plan so far; an existing reason for mixup is kept.
     """
+    if task == "segmentation":
+        return plan, {}  # masks are not mixed
     score, length = memorization_score(plan, count), describe_length(plan, count)
     rules = [rule for rule in AUGMENTATION_RULES if score >= rule.min_memorization]
     if not rules:

@@ -20,6 +20,8 @@ PATCH_ROWS, REDUCED_PATCH_ROWS = 7, 8
 """Patches along the short side of small images, and of resized ones: about 49 and 64 patches."""
 STRIP_ASPECT = 2.0
 """Pictures of which all are at least so much longer than wide, or wider than long, keep their shape."""
+MASK_SIDE, MASK_PATCH_ROWS, MAX_UPSAMPLE = 128, 16, 8
+"""The same for masks, and the most parts of a patch, a side, that have outputs of their own."""
 MAX_PATCHES = 256
 """Most patches of a model whose size follows the pictures; of longer strips the long side is squashed."""
 FEMTO_BELOW_STEPS = 4_000
@@ -48,7 +50,23 @@ def choose_model(
         )
     reasons["model.channels"] = "as the pictures are" if request.channels is None else "asked for"
     model = dataclasses.replace(base, image_size=size, channels=channels, outputs=fingerprint.num_classes)
+    if fingerprint.task == "segmentation":
+        model, why = _make_dense(model)
+        reasons |= why
     return name, model, reasons
+
+
+def _make_dense(model: ViTConfig) -> tuple[ViTConfig, Reasons]:
+    """The model with outputs of patches and of their parts, down to two pixels where a patch has as many."""
+    upsample = max(1, min(min(model.patch) // 2, MAX_UPSAMPLE))
+    dense = dataclasses.replace(
+        model, pool="patches", pool_heads=None, pool_mlp_width=None, head="linear", head_bias=True,
+        distillation_head=False, upsample=upsample,
+    )  # fmt: skip
+    return dense, {
+        "model.pool": "every patch has a class of its own",
+        "model.upsample": f"parts of {min(model.patch) // upsample} pixels have outputs of their own",
+    }
 
 
 def shrink_for_few_steps(plan: Plan, request: TrainRequest) -> tuple[Plan, Reasons]:
@@ -67,6 +85,7 @@ def shrink_for_few_steps(plan: Plan, request: TrainRequest) -> tuple[Plan, Reaso
     )
     smaller, kept = config_from_name(name), plan.model
     model = dataclasses.replace(smaller, image_size=kept.image_size, channels=kept.channels, outputs=kept.outputs)
+    model = _make_dense(model)[0] if kept.is_dense else model
     return dataclasses.replace(plan, model_name=name, model=model), {"model_name": why}
 
 
@@ -75,6 +94,8 @@ def _suggest_model_name(
 ) -> tuple[str, Reasons]:
     """The name of a small model with about 7 x 7 patches, or 8 x 8 for resized images; and reasons."""
     size, rows, why_size = _choose_image_size(fingerprint, request)
+    if fingerprint.task == "segmentation":
+        rows = max(rows, MASK_PATCH_ROWS)
     patch, whole = choose_patch(size, rows)
     if whole != size and request.image_size is not None:
         raise UsageError(f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model.")
@@ -90,11 +111,13 @@ def _suggest_model_name(
     whole = limited
     shape = "pico" if runtime.device == "cpu" else "micro"
     more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
+    why_patch = "49 to 64 patches teach most per second"
+    why_patch = "small patches, for fine borders" if fingerprint.task == "segmentation" else why_patch
     pixels = f"{whole[0]}" if whole[0] == whole[1] else f"{whole[0]}x{whole[1]}"
     return f"vit_{shape}_patch{patch}_{pixels}", {
         "model_name": f"{shape}: {more}",
         "model.image_size": why_size,
-        "model.patch": f"{whole[0] // patch} rows of {whole[1] // patch}: 49 to 64 patches teach most per second",
+        "model.patch": f"{whole[0] // patch} rows of {whole[1] // patch}: {why_patch}",
     }
 
 
@@ -109,12 +132,15 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
         return (fingerprint.height, fingerprint.width), PATCH_ROWS, own
     side = REDUCED_SIDE_FEW if fingerprint.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
     few = side == REDUCED_SIDE_FEW
-    if "image.fit" not in request.overrides and (grid := choose_strip_grid(fingerprint)) is not None:
+    can_be_strips = "image.fit" not in request.overrides and fingerprint.task != "segmentation"
+    if can_be_strips and (grid := choose_strip_grid(fingerprint)) is not None:
         patch = side // REDUCED_PATCH_ROWS
         shape = f"all pictures are strips, mostly {fingerprint.height} high, {fingerprint.width} wide"
         kept = f"their shape is kept in as many patches as a square of {side} has"
         return (grid[0] * patch, grid[1] * patch), min(grid), f"{shape}; {kept}"
     why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
+    if fingerprint.task == "segmentation" and short >= MASK_SIDE:
+        side, why = MASK_SIDE, "every pixel has an answer, and minutes from scratch can use this"
     keeps_shape = fingerprint.height == fingerprint.width or "image.fit" in request.overrides
     square = "" if keeps_shape else ", made square: --image.fit crop cuts instead"
     shape = f"the pictures are {fingerprint.height} high, {fingerprint.width} wide{square}"

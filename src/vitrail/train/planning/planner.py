@@ -9,13 +9,22 @@ from collections.abc import Mapping
 from ... import config
 from ...data.source import Task
 from ...errors import UsageError
+from ...evaluate.thresholds import DecisionSettings
 from ...formatting import format_count
 from ...model import attention
 from ...model.config import T2T_PATCHES
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from .. import losses
-from ..plan import CNN_TEACHER, MAX_VALIDATION_IMAGES, ComputeSettings, DistillSettings, Plan, PretrainSettings
+from ..plan import (
+    CNN_TEACHER,
+    MAX_VALIDATION_IMAGES,
+    ComputeSettings,
+    DistillSettings,
+    Plan,
+    PretrainSettings,
+    Recipe,
+)
 from ..plan_reasons import make_override_reasons
 from ..request import DatasetFingerprint, Reasons, TrainRequest
 from . import augmentation_rules, model_size, unused_settings
@@ -52,7 +61,8 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
     pretrain, why_pretrain = draft_pretrain_settings(request.pretrain, request.overrides)
     distill, why_distill = draft_distill_settings(request.overrides)
     recipe, why_recipe = augmentation_rules.draft_recipe(fingerprint, model, request, runtime.device)
-    reasons |= why_pretrain | why_distill | why_recipe
+    decisions, why_decisions = draft_decision_settings(fingerprint.task)
+    reasons |= why_pretrain | why_distill | why_recipe | why_decisions
     plan = Plan(
         model_name=name,
         seed=request.seed,
@@ -64,6 +74,7 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
         distill=distill,
         recipe=recipe,
         compute=to_compute_settings(runtime),
+        decisions=decisions,
     )
     plan = config.override(plan, request.overrides)
     plan, why = augmentation_rules.apply_step_budget(plan, fingerprint.num_images, request)
@@ -120,6 +131,18 @@ def space_evaluations(plan: Plan, num_validation: int, request: TrainRequest) ->
     why = f"{num_images:,} validation pictures each; a tenth of the time is for evaluations"
     spaced = dataclasses.replace(plan, recipe=dataclasses.replace(recipe, evaluate_every=every))
     return spaced, {"recipe.evaluate_every": why}
+
+
+AREA_ALPHA = 0.1
+"""Conformal alpha of areas: it takes nine validation pictures, and masks are few."""
+
+
+def draft_decision_settings(task: Task) -> tuple[DecisionSettings, Reasons]:
+    """The section [decisions] before explicit fields, and reasons."""
+    if task != "segmentation":
+        return DecisionSettings(), {}
+    why = "areas are right in 90 of 100 cases, which nine validation pictures can promise"
+    return DecisionSettings(conformal_alpha=AREA_ALPHA), {"decisions.conformal_alpha": why}
 
 
 def to_compute_settings(runtime: Runtime) -> ComputeSettings:
@@ -180,6 +203,8 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
             "recipe.transpose exchanges rows and columns, which only square pictures have alike. Leave it out, or give "
             f"a square --image-size. Got {plan.image.height}x{plan.image.width}."
         )
+    if task == "segmentation":
+        check_mask_settings(plan)
     plan.recipe.views.check_size(plan.image.height, plan.image.width, "recipe.tta_shift")
     if plan.recipe != plan.recipe.without_extension():
         raise UsageError(
@@ -202,6 +227,30 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
         )
     if not plan.recipe.steps and not (plan.finetune.from_checkpoint and plan.finetune.method == "probe"):
         raise UsageError("recipe.steps must be at least 1; only a probe of a checkpoint trains without steps. Got 0.")
+
+
+MASK_FREE_FIELDS = (
+    "crop_scale", "auto_augment", "random_erasing", "mixup", "cutmix", "patch_keep_until", "progressive_until",
+    "tta_flip", "tta_shift", "custom_loss", "custom_augment",
+)  # fmt: skip
+"""Recipe fields that move, hide or mix pixels in ways that masks do not follow, or need one answer for each image."""
+
+
+def check_mask_settings(plan: Plan) -> None:
+    """Refuse settings that pictures with masks cannot follow.
+
+    Raises:
+        UsageError: with the name of the field.
+    """
+    usual, recipe = vars(Recipe()), vars(plan.recipe)
+    for name in MASK_FREE_FIELDS:
+        if recipe[name] != usual[name]:
+            raise UsageError(
+                f"recipe.{name} is not for masks, which are moved by shifts, flips, rotation and scale alone. Leave it "
+                f"out, or set it to {usual[name] or 'nothing'}. Got {recipe[name]}."
+            )
+    if plan.distill.is_enabled:
+        raise UsageError("A teacher answers pictures, and masks answer pixels. Leave --distill.teacher out.")
 
 
 # -- Section [distill]: fraction of the budget, and refused combinations

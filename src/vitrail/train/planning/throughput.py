@@ -103,7 +103,7 @@ def _make_trial_steps(context: PlanContext, stage: ProgressiveStage) -> Iterator
     train_state = build_train_state(create_model(plan.model, plan.seed), plan, group)
     train_state.teacher = build_teacher(plan, dataset)
     return train_steps(
-        train_state, context.images, dataset.loss_targets("train"), plan,
+        train_state, context.images, dataset.step_targets(plan.image), plan,
         plan.recipe.step_at(stage.begin), dataset.shard_ids("train"), dataset.source.task, group=group,
         custom_functions=dataset.custom_functions,
     )  # fmt: skip

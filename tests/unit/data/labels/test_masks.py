@@ -145,6 +145,31 @@ def test_the_check_finds_sizes_empty_masks_and_absent_classes(scenes: Path):
         read_source_mask(source, 2, ImageSpec())
 
 
+def draw_shifted(root: Path, down: int, right: int) -> Path:
+    """Scenes of plain colours with noise, whose masks were moved."""
+    draw_scenes(root, 8, (72, 64))
+    for seed in range(8):
+        classes = draw_scene(seed, (72, 64))[1]
+        levels = 80 + 30 * classes + np.random.default_rng(seed).normal(0, 10, classes.shape)
+        Image.fromarray(levels.clip(0, 255).astype(np.uint8)).save(root / "images" / f"{seed}.png")
+        save_mask(root, f"{seed}.png", np.roll(classes, (down, right), (0, 1)))
+    return root
+
+
+@pytest.mark.parametrize(("down", "right", "way"), [(-4, 0, "4 pixels down"), (3, -5, "3 pixels up and 5 pixels to")])
+def test_the_check_finds_shifted_masks(down: int, right: int, way: str, tmp_path: Path):
+    report = check_dataset(open_masks(draw_shifted(tmp_path / "a", down, right)), {"train": np.arange(8)}, ImageSpec())
+    (issue,) = (one for one in report.issues if one.code == "shifted-masks")
+    assert issue.severity == "warning" and f"moved {way}" in issue.text and "of 8 pictures" in issue.text
+
+
+def test_masks_in_their_places_are_no_issue(tmp_path: Path):
+    plain, nearly, textured = tmp_path / "plain", tmp_path / "nearly", tmp_path / "textured"
+    for folder in (draw_shifted(plain, 0, 0), draw_shifted(nearly, 1, 0), draw_scenes(textured, 8, (72, 64))):
+        report = check_dataset(open_masks(folder), {"train": np.arange(8)}, ImageSpec())
+        assert not [one for one in report.issues if one.code == "shifted-masks"]
+
+
 # -- Wrong inputs, each with one sentence
 
 
@@ -191,7 +216,7 @@ def test_wrong_legends_are_refused(tmp_path: Path, text: str, message: str):
 
 
 def test_other_sources_are_refused(tmp_path: Path, scenes: Path):
-    with pytest.raises(UsageError, match="reads a folder with images/ and masks/, or a manifest"):
+    with pytest.raises(UsageError, match="reads a folder with images/ and masks/, a manifest"):
         open_source("digits", DataSettings(task="segmentation"))
     with pytest.raises(DataError, match="is no folder of pictures and masks"):
         open_masks(scenes / "images")

@@ -149,7 +149,7 @@ def test_the_gradient_of_a_step_is_that_of_the_shared_loss_however_the_batch_is_
     engine, loss = ParallelModel(model), build_loss("classification", plan.recipe, weights)
     shown = StepInput(images, None, targets, said)
     average, _ = accumulate_gradients(
-        engine, make_forward_loss(engine, loss, plan), loss, shown, 3, parts, teacher=lesson
+        engine, make_forward_loss(engine, loss, plan), loss, shown, (3,), parts, teacher=lesson
     )
     ours = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()

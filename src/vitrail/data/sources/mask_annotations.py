@@ -1,0 +1,102 @@
+"""What the readers of annotation tools share: drawn regions of pictures as a source of class maps."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from ...errors import DataError
+from ...formatting import format_count
+from ..compact_strings import CompactStrings, RelativePaths
+from ..labels.defects import MASK_COLUMN
+from ..labels.masks import UNKNOWN_NAMES, UNKNOWN_VALUE
+from ..labels.run_lengths import encode_class_map
+from ..settings import DataSettings, check_supported_settings
+from ..source import MAX_MASK_CLASSES, UNKNOWN_PIXEL, MaskLegend, Source, spelling_key
+from .class_folders import to_class_name
+from .manifest import locate_images
+
+BACKGROUND = "background"
+"""The class of pixels without a region."""
+Region = tuple[str, Bool[np.ndarray, "H W"]]
+"""A label and its pixels."""
+
+
+@dataclass(frozen=True)
+class AnnotatedImage:
+    """A picture with its regions, later ones on top."""
+
+    name: str
+    """Its file, below the folder of the pictures."""
+    size: tuple[int, int]
+    """Height and width."""
+    regions: Iterable[Region]
+
+
+def build_annotated_source(
+    path: Path, kind: str, images: Iterable[AnnotatedImage], labels: Sequence[str], settings: DataSettings
+) -> Source:
+    """The source of a file of annotations. Its pictures lie below --data-root, by default beside it.
+
+    The classes are `background` and the labels, in their order; pixels of a label called unknown are left out.
+
+    Args:
+        kind: the tool, for messages.
+
+    Raises:
+        UsageError: settings that name columns.
+        DataError: too many labels, no pictures, or pictures that are not there.
+    """
+    check_supported_settings(settings, "mask annotations", f"{path}, annotations of {kind},")
+    known = [name for name in dict.fromkeys(labels) if spelling_key(name) not in UNKNOWN_NAMES]
+    classes = tuple(known) if BACKGROUND in known else (BACKGROUND, *known)
+    if len(classes) > MAX_MASK_CLASSES:
+        raise DataError(f"{path} has {len(classes):,} labels; masks have at most {MAX_MASK_CLASSES} classes.")
+    numbers = {name: classes.index(name) for name in known}
+    names: list[str] = []
+    maps: list[str] = []
+    for image in images:
+        drawn = np.full(image.size, classes.index(BACKGROUND), np.uint8)
+        for label, pixels in image.regions:
+            drawn[pixels] = numbers.get(label, UNKNOWN_PIXEL)
+        names.append(image.name)
+        maps.append(encode_class_map(drawn))
+    if not names:
+        raise DataError(f"{path} names no annotated picture.")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(
+            f"{path} has {format_count(len(twice), 'picture')} twice, such as {twice[0]}. Keep one of each."
+        )
+    root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
+    found, notes = locate_images(root, names, settings, lambda row: f"{path.name}, {names[row]}")
+    codes = [(place, place) for place in range(len(classes))]
+    return Source(
+        name=to_class_name(path.stem) or "annotations",
+        task="segmentation",
+        classes=classes,
+        images=RelativePaths(root.absolute(), found),
+        targets=np.zeros((len(names), len(classes)), np.float32),
+        ids=CompactStrings(map(to_class_name, found)),
+        metadata={MASK_COLUMN: maps},
+        notes=notes,
+        legend=MaskLegend(classes, (*codes, (UNKNOWN_VALUE, UNKNOWN_PIXEL))),
+    )
+
+
+def read_annotation_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        DataError: it is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {str(error).partition(chr(10))[0]}.") from error

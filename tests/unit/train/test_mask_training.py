@@ -1,0 +1,322 @@
+"""Training on masks: the loss, masks that move with their pictures, outputs of parts of patches, and whole runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from drawn_masks import CLASSES, draw_scene, draw_scenes
+from good_parts import MACHINE, SHAPE, save_weights
+from vitrail.checkpoints.bundle_weights import load_bundle
+from vitrail.data.loader import Batch
+from vitrail.data.mask_store import MaskStore, load_mask
+from vitrail.data.open import open_source
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import UNKNOWN_PIXEL
+from vitrail.errors import UsageError
+from vitrail.evaluate.predictions import RegressionPredictions
+from vitrail.evaluate.segmentation_metrics import SegmentationMetrics
+from vitrail.model.class_maps import spread_logits
+from vitrail.model.vit import create_model
+from vitrail.predict.predictor import Predictor
+from vitrail.services.evaluation import evaluate_model, load_held_out
+from vitrail.spec import ImageSpec
+from vitrail.train import fit as training
+from vitrail.train.batch_augment import augment_batch, move_masks
+from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
+from vitrail.train.losses import check_loss_settings, mask_loss, mean_loss
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.request import TrainRequest
+
+DENSE = dataclasses.replace(SHAPE, outputs=3, pool="patches", pool_blocks=2, image_size=(32, 24))
+
+
+def draw_batch(n: int = 4, size: tuple[int, int] = (12, 10)) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [n, 3, H, W] and masks, of which a tenth is unknown, and the last one all."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(n, 3, *size, generator=generator)
+    masks = torch.randint(0, 3, (n, *size), generator=generator).to(torch.uint8)
+    masks[torch.rand(masks.shape, generator=generator) < 0.1] = UNKNOWN_PIXEL
+    masks[0][masks[0] == 2] = 1  # a class that its mask does not have
+    masks[-1] = UNKNOWN_PIXEL
+    return logits, masks
+
+
+# -- The loss
+
+
+@pytest.mark.parametrize("dice_weight", [0.0, 0.7])
+def test_the_loss_is_the_cross_entropy_of_known_pixels_and_the_dice_of_their_classes(dice_weight: float):
+    logits, masks = draw_batch()
+    total, weight = mask_loss(logits, masks, dice_weight)
+    expected = 0.0
+    for scores, mask in zip(logits.double().softmax(1), masks, strict=True):
+        known = [(row, column) for row in range(12) for column in range(10) if mask[row, column] != UNKNOWN_PIXEL]
+        if not known:
+            continue
+        expected -= np.mean([np.log(float(scores[int(mask[place]), *place])) for place in known])
+        present = sorted({int(mask[place]) for place in known})
+        dice = []
+        for k in present:
+            both = sum(float(scores[k, *place]) for place in known if mask[place] == k)
+            sizes = sum(float(scores[k, *place]) + float(mask[place] == k) for place in known)
+            dice.append(2 * both / sizes)
+        expected += dice_weight * (1 - np.mean(dice))
+    assert float(total) == pytest.approx(expected, rel=1e-5) and float(weight) == 3
+
+
+def test_parts_of_a_batch_add_up_and_unknown_pixels_have_no_gradient():
+    logits, masks = draw_batch()
+    whole = mask_loss(logits, masks, 1.0)
+    parts = [mask_loss(logits[part], masks[part], 1.0) for part in (slice(0, 1), slice(1, 4))]
+    for place in range(2):
+        assert float(sum(part[place] for part in parts)) == pytest.approx(float(whole[place]), rel=1e-6)
+    mean_loss(*mask_loss(logits.requires_grad_(), masks, 1.0)).backward()
+    assert logits.grad is not None and logits.grad.isfinite().all()
+    unknown = (masks == UNKNOWN_PIXEL)[:, None].expand_as(logits)
+    assert not logits.grad[unknown].any() and logits.grad[~unknown].all()
+    weighted = mask_loss(logits.detach(), masks, 1.0, torch.tensor([2.0, 0.0, 0.0, 5.0]))[0]
+    alone = mask_loss(logits[:1].detach(), masks[:1], 1.0)[0]
+    assert float(weighted) == pytest.approx(2 * float(alone), rel=1e-6)
+
+
+def test_a_perfect_answer_has_no_loss():
+    masks = draw_batch()[1]
+    logits = 50 * torch.nn.functional.one_hot(masks.long().clamp(max=2), 3).permute(0, 3, 1, 2).float()
+    assert float(mask_loss(logits, masks, 1.0)[0]) == pytest.approx(0, abs=1e-5)
+
+
+# -- Geometry
+
+EXACT = {
+    "flip": {"flip": True}, "flips": {"flip": True, "flip_vertical": True}, "shift": {"crop_padding": 5},
+    "transpose": {"transpose": True},
+    "all": {"flip": True, "crop_padding": 3, "transpose": True, "flip_vertical": True},
+}  # fmt: skip
+BLURRED = {
+    "rotate": {"rotate": 30.0},
+    "scale": {"scale": 0.3},
+    "affine": {"rotate": 10.0, "translate": 0.1, "flip": True},
+}
+
+
+@pytest.mark.parametrize("changes", [*EXACT.values(), *BLURRED.values()], ids=[*EXACT, *BLURRED])
+def test_a_mask_moves_as_its_picture_does(changes: dict[str, float]):
+    """The picture is the mask in black and white; where it is neither after the move, two pixels are mixed."""
+    masks = torch.from_numpy(np.stack([(draw_scene(seed, (40, 40))[1] == 2).astype(np.uint8) for seed in range(8)]))
+    batch = Batch(255 * masks[:, None], masks, np.arange(8))
+    recipe, moved_somewhere = Recipe(**changes), False
+    for epoch in range(3):
+        images = augment_batch(batch, recipe, 7, epoch)[:, 0]
+        moved = move_masks(batch, recipe, 7, epoch).targets
+        clear = (images == 0) | (images == 255)
+        assert torch.equal(moved[clear], (images > 127).to(torch.uint8)[clear])
+        assert clear.all() if changes in EXACT.values() else clear.float().mean() > 0.8
+        moved_somewhere |= not torch.equal(moved, masks)
+    assert moved_somewhere
+
+
+def test_targets_that_are_no_masks_stay(tmp_path: Path):
+    batch = Batch(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.zeros(2, 3), np.arange(2))
+    assert move_masks(batch, Recipe(flip=True), 0, 0) is batch
+
+
+@pytest.mark.parametrize("limit", [0, 10**9])
+def test_masks_are_the_same_read_once_or_for_every_batch(limit: int, tmp_path: Path):
+    path = draw_scenes(tmp_path / "scenes", 5)
+    source = open_source(str(path), DataSettings(source=str(path), task="segmentation"))
+    spec = ImageSpec(height=24, width=32)
+    store = MaskStore(source, np.array([3, 1, 4]), spec, limit)
+    assert len(store) == 3
+    np.testing.assert_array_equal(store[np.array([2, 0])], [load_mask(source, row, spec) for row in (4, 3)])
+
+
+# -- Outputs of parts of patches
+
+
+def test_outputs_of_parts_are_added_to_those_of_patches():
+    fine = dataclasses.replace(DENSE, upsample=2)
+    model = create_model(fine, 0)
+    assert fine.head_outputs == 15 and model(torch.zeros(1, 3, 32, 24)).shape == (1, 48, 15)
+    logits = torch.randn(2, 48, 15, generator=torch.Generator().manual_seed(0))
+    parts = torch.zeros(2, 3, 16, 12)
+    for row in range(16):
+        for column in range(12):
+            patch, part = (row // 2) * 6 + column // 2, (row % 2) * 2 + column % 2
+            parts[:, :, row, column] = logits[:, patch, 3 + part :: 4]
+    size = {"size": (32, 24), "mode": "bilinear"}
+    expected = spread_logits(logits[..., :3], DENSE) + torch.nn.functional.interpolate(parts, **size)
+    torch.testing.assert_close(spread_logits(logits, fine), expected)
+    logits[..., 3:] = 0
+    torch.testing.assert_close(spread_logits(logits, fine), spread_logits(logits[..., :3], DENSE))
+
+
+@pytest.mark.parametrize("changes", [{"upsample": 5}, {"pool": "mean", "upsample": 2}, {"outputs": 0, "upsample": 2}])
+def test_parts_need_outputs_of_patches_and_pixels(changes: dict[str, object]):
+    with pytest.raises(UsageError, match='upsample needs pool="patches" and a linear head with outputs'):
+        dataclasses.replace(DENSE, **changes)
+
+
+# -- Whole runs
+
+
+def fit(run: Path, source: Path, weights: Path | str, **fields: object) -> list[Event]:
+    request = TrainRequest(data=DataSettings(source=str(source), task="segmentation"), weights=str(weights))
+    return list(training.fit(dataclasses.replace(request, **fields), MACHINE, run))  # type: ignore[arg-type]
+
+
+def notes(events: Sequence[Event]) -> str:
+    return "\n".join(event.text for event in events if isinstance(event, Note))
+
+
+def plan_in(events: Sequence[Event]) -> Plan:
+    (event,) = (event for event in events if isinstance(event, PlanEvent))
+    return event.plan
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event]]:
+    root = tmp_path_factory.mktemp("tuned")
+    source = draw_scenes(root / "scenes", 20)
+    changes = {"recipe.lr": "1e-3", "recipe.evaluate_every": "15"}
+    return root / "run", fit(root / "run", source, save_weights(root / "theirs"), steps=30, overrides=changes)
+
+
+def test_tuning_begins_with_the_fitted_head_and_is_kept_only_if_better(tuned: tuple[Path, list[Event]]):
+    run, events = tuned
+    plan = plan_in(events)
+    assert (plan.finetune.method, plan.model.upsample, plan.recipe.dice_weight) == ("full", 4, 1.0)
+    assert plan.finetune.freeze_blocks == 1 and not plan.recipe.tta_flip
+    said = notes(events)
+    assert "Linear heads on" in said and "Start, tuned weights, and means of both, on the validation pictures" in said
+    tried = json.loads((run / "start.json").read_text())["tuned"]
+    assert [one["name"] for one in tried] == ["the start, frozen", "0.5 of the way to tuned", "tuned"]
+    (chosen,) = (one for one in tried if one["chosen"])
+    assert chosen["figure"] == max(one["figure"] for one in tried) and chosen["figure_name"] == "IoU"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len([row for row in rows if "val_iou" in row]) == 2
+    assert rows[-1]["step"] == 30 and min(row["loss"] for row in rows if "loss" in row) < 0.9 * next(
+        row["loss"] for row in rows if "loss" in row
+    )
+
+
+def test_a_tuned_run_answers_as_it_was_evaluated(tuned: tuple[Path, list[Event]]):
+    run, events = tuned
+    (end,) = (event for event in events if isinstance(event, FinishEvent))
+    assert isinstance(end.metrics, SegmentationMetrics) and end.metrics.mean_iou is not None
+    result = evaluate_model(Predictor.open(run), load_held_out(run, None))
+    assert result.metrics.to_json() == end.metrics.to_json()
+    assert load_bundle(run / "model").model.config.upsample == 4
+
+
+def test_a_tuned_run_goes_on_where_it_stopped(tuned: tuple[Path, list[Event]], tmp_path: Path):
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    changes = {"recipe.lr": "1e-3", "recipe.evaluate_every": "15", "recipe.save_every": "10"}
+    request = TrainRequest(
+        data=DataSettings(source=str(source), task="segmentation"), weights=str(weights), steps=30, overrides=changes
+    )
+    stopped = training.fit(request, MACHINE, tmp_path / "run")
+    for event in stopped:
+        if (tmp_path / "run" / "checkpoints" / "step-00000010").exists() and getattr(event, "step", 0) == 12:
+            stopped.close()
+            break
+    list(training.resume_run(tmp_path / "run"))
+    ours, theirs = ((one / "predictions" / "test.csv").read_bytes() for one in (tmp_path / "run", tuned[0]))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mixup", "0.2"),
+        ("auto_augment", "trivial"),
+        ("crop_scale", "0.5"),
+        ("tta_flip", "true"),
+        ("random_erasing", "0.1"),
+    ],
+)
+def test_what_masks_do_not_follow_is_refused(name: str, value: str, tuned: tuple[Path, list[Event]], tmp_path: Path):
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    with pytest.raises(UsageError, match=f"recipe.{name} is not for masks, which are moved by shifts, flips"):
+        fit(tmp_path / "run", source, weights, steps=2, overrides={f"recipe.{name}": value})
+
+
+def test_dice_is_for_masks_alone():
+    with pytest.raises(UsageError, match=r"recipe.dice_weight is for masks, and this task is classification"):
+        check_loss_settings("classification", Recipe(dice_weight=1.0))
+    check_loss_settings("segmentation", Recipe(dice_weight=1.0))
+
+
+def test_without_validation_pictures_nothing_is_tuned(tuned: tuple[Path, list[Event]], tmp_path: Path):
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    data = DataSettings(source=str(source), task="segmentation", val_fraction=0.0)
+    events = list(training.fit(TrainRequest(data=data, weights=str(weights)), MACHINE, tmp_path / "run"))
+    plan = plan_in(events)
+    assert (plan.finetune.method, plan.recipe.steps, plan.model.upsample) == ("probe", 0, 1)
+    with pytest.raises(UsageError, match=r"^No validation pictures tell .* which --finetune.method is for\. Give some"):
+        changes = {"finetune.method": "full"}
+        list(
+            training.fit(TrainRequest(data=data, weights=str(weights), overrides=changes), MACHINE, tmp_path / "other")
+        )
+
+
+def draw_grey(root: Path, n: int) -> Path:
+    """Grey pictures of 32 x 32 pixels with a bright square, which is the mask."""
+    for folder in ("images", "masks"):
+        (root / folder).mkdir(parents=True)
+    for seed in range(n):
+        generator = np.random.default_rng(seed)
+        mask = np.zeros((32, 32), np.uint8)
+        top, left = generator.integers(2, 16, 2)
+        mask[top : top + 12, left : left + 12] = 1
+        picture = 90 + 60 * mask + generator.normal(0, 12, (32, 32))
+        Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(root / "images" / f"{seed}.png")
+        Image.fromarray(mask).save(root / "masks" / f"{seed}.png")
+    return root
+
+
+@pytest.mark.wide
+def test_small_grey_pictures_are_learnt_from_scratch(tmp_path: Path):
+    source = draw_grey(tmp_path / "grey", 24)
+    events = fit(tmp_path / "run", source, "none", steps=40, overrides={"recipe.evaluate_every": "40"})
+    plan = plan_in(events)
+    assert (plan.model.pool, plan.model.patch, plan.model.upsample) == ("patches", (2, 2), 1)
+    assert plan.model.channels == 1 and not plan.recipe.mixup and plan.decisions.conformal_alpha == 0.1
+    (end,) = (event for event in events if isinstance(event, FinishEvent))
+    assert isinstance(end.metrics, SegmentationMetrics) and end.metrics.mean_iou is not None
+    assert end.metrics.mean_iou > 0.7
+
+
+# -- Tiles
+
+
+def test_large_pictures_are_read_in_tiles_that_share_a_grid(tmp_path: Path):
+    source = draw_scenes(tmp_path / "scenes", 6, (80, 96))
+    weights = save_weights(tmp_path / "theirs", dataclasses.replace(SHAPE, image_size=(32, 32)))
+    events = fit(tmp_path / "run", source, weights)
+    plan = plan_in(events)
+    assert plan.model.tiles != (1, 1) and plan.image.size == plan.model.input_size == (88, 88)
+    assert plan.model.tile_overlap == 1
+    predictor = Predictor.open(tmp_path / "run")
+    answer = predictor.predict([source / "images" / "0.png"])
+    assert isinstance(answer, RegressionPredictions) and answer.masks is not None
+    assert answer.masks.shape == (1, 88, 88) and answer.columns == CLASSES
+    metrics = evaluate_model(predictor, load_held_out(tmp_path / "run", None)).metrics
+    assert isinstance(metrics, SegmentationMetrics) and metrics.mean_iou is not None and metrics.mean_iou > 0.5
+
+
+@pytest.mark.wide
+def test_tiles_are_tuned_too(tmp_path: Path):
+    source = draw_scenes(tmp_path / "scenes", 14, (80, 80))
+    weights = save_weights(tmp_path / "theirs")
+    changes = {"finetune.method": "full", "recipe.batch_size": "2", "model.tiles": "2,2", "model.tile_overlap": "2"}
+    plan = plan_in(fit(tmp_path / "run", source, weights, steps=2, overrides=changes))
+    assert plan.model.input_size == (56, 56) and plan.recipe.steps == 2
+    assert load_bundle(tmp_path / "run" / "model").model.config.tiles == (2, 2)
