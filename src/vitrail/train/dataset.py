@@ -20,7 +20,6 @@ from ..data.checks import findings
 from ..data.checks.check_dataset import check_dataset
 from ..data.checks.findings import DataCheckReport
 from ..data.decoding.decode import read_image
-from ..data.mask_store import MaskStore
 from ..data.open import BUILT_IN, HUB_PREFIX, SHARD_EXTENSION, open_source
 from ..data.random_crop import RandomResizedCrop
 from ..data.settings import DataSettings, advise_anomaly
@@ -38,6 +37,7 @@ from .run_folder import RunFolder
 
 if TYPE_CHECKING:
     from ..data.loader import ImageStore
+    from ..data.mask_store import MaskStore
     from .custom_functions import CustomFunctions
     from .distributed.collectives import RankGroup
 
@@ -87,6 +87,8 @@ class Dataset:
             DataError: a mask cannot be read, or has another size than its image.
         """
         if self.source.task == "segmentation":
+            from ..data.mask_store import MaskStore
+
             return MaskStore(self.source, self.splits["train"], spec, RESIDENT_BYTES)
         return self.loss_targets("train")
 

@@ -13,8 +13,8 @@ FLAGS = {
                 --out --dry-run --full --devices --help-plan --json --debug""",
     "tune": """--trials --val --test --model --weights --minutes --steps --image-size --channels --seed --device
                --data-root --skip-bad --task --group --exclude --resume --out --json --debug""",
-    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --plan-test --positive --out --split
-                   --data-root --skip-bad --device --precision --json --debug""",
+    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --plan-test --positive
+                   --out --split --data-root --skip-bad --device --precision --json --debug""",
     "decide": """--rule --positive --at --abstain --alpha --prevalence --band --estimate --keep --by --use --into
                  --json --debug""",
     "teach": "--forget --group --alpha --keep --by --use --device --json --debug",
