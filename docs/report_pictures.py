@@ -63,7 +63,7 @@ SHOTS = (
     Shot("inspection-phone", "labels", INSPECTION, PHONE),
     Shot("threshold", "labels", INSPECTION, begin="Choose a threshold", end="What is left unanswered, and why"),
     Shot("radiology-phone", "labels", RADIOLOGY, PHONE, "dark"),
-    Shot("hundred", "labels", RADIOLOGY, begin="In 100 similar patients", end="What is left unanswered, and why"),
+    Shot("hundred", "labels", RADIOLOGY, begin="In similar patients", end="What is left unanswered, and why"),
     Shot("levels", "levels"),
 )
 
