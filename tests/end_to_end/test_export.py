@@ -98,7 +98,7 @@ def test_other_libraries_open_what_they_get_with_the_run_s_names_and_logits(vitr
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--to", "tflite"), "A model can be exported as onnx, pt2, web, bundle, timm"),
+        (("--to", "tflite"), "A model can be exported as onnx, pt2, web, triton, bundle, timm"),
         (("--to", "timm", "--resize"), "--resize and --precision are for onnx, pt2 and triton, which hold a graph."),
         (("--to", "pt2", "--out", "x.onnx"), "pt2 is one file, whose name must end in .pt2. Got x.onnx."),
         (("--to", "onnx", "--precision", "bf16"), "and not in bf16. Use --to pt2 for it."),

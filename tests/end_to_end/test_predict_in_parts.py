@@ -61,7 +61,7 @@ def test_ranks_that_come_one_after_another_write_the_bytes_of_one_process(
     as_rank(kind, 1)
     first = vitrail(*words)
     assert first.code == 0 and not out.exists(), first.err
-    assert "Rank 1 of 2 has written its share; 2 of 4 parts are still to come in" in first.out
+    assert "Rank 1 of 2 has written its share; still to come are 2 of 4 parts in" in first.out
     as_rank(kind, 0)
     assert f"200 rows written to {out}, from 4 parts;" in vitrail(*words).out
     assert out.read_bytes() == alone

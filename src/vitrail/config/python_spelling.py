@@ -57,6 +57,7 @@ _COMMANDS = tuple(
             "vitrail.open({}).decide(alpha={}, keep={}, use={})",
         ),
         (rf"vitrail decide ({_WORD}) --use ({_WORD})", "vitrail.open({}).decide(use={})"),
+        (rf"vitrail teach ({_WORD}) --forget ({_WORD})", "vitrail.open({}).teach(forget={})"),
         (rf"(?:vitrail train )?--resume ({_WORD})", "vitrail.open({}).resume()"),
         (rf"vitrail train ({_WORD}) --weights ({_WORD})", "vitrail.fit({}, weights={})"),
         (rf"vitrail embed ({_WORD}) ({_WORD}) --to {_WORD}", "vitrail.open({}).embed({})"),

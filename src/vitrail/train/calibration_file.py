@@ -59,7 +59,7 @@ def describe_odd_images(path: Path) -> list[str]:
     differ = f"{format_count(len(rows), 'good picture')} of {len(ids):,} {'differs' if len(rows) == 1 else 'differ'}"
     text = (
         f"{differ} far more from the others than these among themselves: {names}. A bank calls the defects of its own "
-        "pictures good. To take one out: vitrail teach RUN --forget LIST.csv, with its id."
+        "pictures good. Their ids in a table take them out: vitrail teach RUN --forget LIST.csv"
     )
     return [text]
 

@@ -39,7 +39,9 @@ def quantised(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(quantize, "fuse_operators", lambda model: {})
             facts = replace(whole.metadata, number_format="int8")
-            quantize.quantize_onnx(folder / "float32.onnx", pictures(one.spec, 20), facts, folder / "int8.onnx")
+            quantize.quantize_onnx(
+                folder / "float32.onnx", pictures(one.spec, 20), facts, folder / "int8.onnx", one.model
+            )
         return (folder / "int8.onnx").read_bytes()
 
     return lambda kind: (onnx.load_from_string(made(kind)), pictures(member(kind).spec, 6, seed=1))

@@ -130,7 +130,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
         given = {"model": model(), "spec": SPEC, "task": "classification", "classes": ("a", "b", "c")}
         return SimpleNamespace(**given, info={"mirror": True}, feature_stats={})
 
-    monkeypatch.setattr(bundle, "load_bundle", load)
+    monkeypatch.setattr(bundle_weights, "load_bundle", load)
     opened = Predictor.open(tmp_path)
     assert asked == [tmp_path / inside]
     (one,) = opened.members

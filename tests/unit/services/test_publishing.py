@@ -41,6 +41,6 @@ def test_the_last_process_says_the_file_is_there_and_the_others_what_is_missing(
     assert done.summarize() == "1,234 rows written to a.csv, from 9 parts; a.csv.parts may be deleted now"
     waits = predict_chunks.ChunkedPredictResult(num_missing=5, num_rows=None, rank=2, world_size=4, **facts)
     assert waits.summarize().startswith(
-        "Rank 2 of 4 has written its share; 5 of 9 parts are still to come in a.csv.parts."
+        "Rank 2 of 4 has written its share; still to come are 5 of 9 parts in a.csv.parts."
     )
     assert waits.to_json()["missing"] == 5
