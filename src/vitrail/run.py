@@ -453,7 +453,7 @@ class Run:
             return evaluation.load_held_out(self.path, split, self._trained_on)
         texts = config.to_texts(settings)
         chosen = evaluation.build_source_settings(self.path, source, texts, task=self.predictor.task)
-        return evaluation.load_other_source(source, split, chosen)
+        return evaluation.load_other_source(source, split, chosen, evaluation.find_group_column(self.path))
 
     def _select_images_and_warn(
         self, source: object | None, split: str | None, settings: Mapping[str, object] | None

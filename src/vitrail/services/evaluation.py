@@ -54,7 +54,7 @@ from ..train.seen_images import HASHED_SPLITS, SeenCopies, SeenImages, find_copi
 from .train_arguments import check_plan_fields
 
 SOURCE_FIELDS = (
-    "task", "good", "legend", "path", "targets", "split", "decimal", "uncertain", "class_level", "keep_empty",
+    "task", "good", "legend", "path", "targets", "split", "group", "decimal", "uncertain", "class_level", "keep_empty",
     "allow_outside_root", "exclude",
 )  # fmt: skip
 """Fields of [data] that apply to another source; the others concern splits or the model."""
@@ -277,19 +277,30 @@ def load_held_out(run: Path, split: str | None, source_object: object | None = N
     return replace(labelled, warning=warning)
 
 
-def load_other_source(source: object, split: str | None, settings: DataSettings) -> LabelledImages:
+def load_other_source(source: object, split: str | None, settings: DataSettings, own_group: str = "") -> LabelledImages:
     """Another source: by default its official test split, or all images if it has none.
 
     Args:
         source: as `open_source` takes it.
+        own_group: the column by which the run's own images are grouped; where this source has it too, unless another is
+            asked for, its images are grouped by it, and else a note says that intervals count each image alone.
 
     Raises:
         DataError: the source cannot be read.
         UsageError: no such split, or nothing in it.
     """
-    opened = open_source(source, settings)
+    opened, notes = open_source(source, settings), tuple[str, ...]()
+    if own_group and not settings.group and opened.groups is None:
+        if own_group in opened.metadata:
+            opened = open_source(source, replace(settings, group=own_group))
+        else:
+            note = (
+                f"The run groups its pictures by {own_group!r}, and these have no groups: intervals count each alone, "
+                "and are too narrow where several show the same. --data.group NAME groups them."
+            )
+            notes = (note,)
     labelled = _select_split(opened, opened.splits, split or ("test" if "test" in opened.splits else ALL_IMAGES))
-    labelled = replace(labelled, notes=opened.notes)
+    labelled = replace(labelled, notes=(*opened.notes, *notes))
     if not settings.exclude:
         return labelled
     excluded = findings.read_exclude_list(Path(settings.exclude).expanduser(), opened)
@@ -332,6 +343,12 @@ def build_source_settings(
                 settings, path=own.path, targets=own.targets, decimal=own.decimal, uncertain=own.uncertain
             )
     return config.override(Plan(data=settings), changes).data
+
+
+def find_group_column(model: str | Path) -> str:
+    """The column by which a run groups its images; empty where it has none, or the model is no run."""
+    folder = RunFolder(find_run(first_run_folder(Path(model))))
+    return folder.read_plan().data.group if folder.plan_file.is_file() else ""
 
 
 def _select_split(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -> LabelledImages:

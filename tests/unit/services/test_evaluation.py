@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from PIL import Image
 
@@ -15,7 +16,13 @@ from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
 from vitrail.predict.predictor import Predictor
-from vitrail.services.evaluation import LabelledImages, build_source_settings, evaluate_model, load_other_source
+from vitrail.services.evaluation import (
+    LabelledImages,
+    build_source_settings,
+    evaluate_model,
+    find_group_column,
+    load_other_source,
+)
 from vitrail.spec import ImageSpec
 from vitrail.train.plan import Plan
 
@@ -169,6 +176,27 @@ def test_a_manifest_is_read_by_the_columns_that_the_run_learnt_from(tmp_path):
     assert (asked.task, asked.path, asked.targets, asked.group) == ("classification", "image", ("finding",), "")
     assert build_source_settings(tmp_path, "holdout/", {}).targets == ()
     assert build_source_settings(tmp_path / "nowhere", "holdout.csv", {}, Path("/data")).data_root == "/data"
+
+
+def test_groups_of_the_run_are_those_of_another_source_with_that_column(tmp_path):
+    (tmp_path / "run").mkdir()
+    plan = Plan(data=DataSettings(source="own.csv", group="patient"))
+    (tmp_path / "run" / "plan.toml").write_text(config.to_toml(plan, {}))
+    assert find_group_column(tmp_path / "run") == "patient" and find_group_column(tmp_path) == ""
+    frame = pandas.DataFrame(
+        {"path": [f"{number}.png" for number in range(6)], "label": ["a", "b"] * 3, "patient": list("uuvvww")}
+    )
+    for number in range(6):
+        Image.new("L", (8, 8), number).save(tmp_path / f"{number}.png")
+    frame["path"] = [str(tmp_path / name) for name in frame["path"]]
+    settings = DataSettings()
+    grouped = load_other_source(frame, None, settings, "patient")
+    assert grouped.source.groups is not None and len(set(grouped.source.groups.tolist())) == 3
+    assert load_other_source(frame, None, settings).source.groups is None
+    lone = load_other_source(frame.drop(columns="patient"), None, settings, "patient")
+    assert lone.source.groups is None and "groups its pictures by 'patient', and these have no groups" in lone.notes[-1]
+    chosen = build_source_settings(tmp_path / "run", frame, {"data.group": "patient"})
+    assert load_other_source(frame, None, chosen).source.groups is not None
 
 
 def test_an_evaluation_is_told_only_how_to_read_pictures(tmp_path):

@@ -114,7 +114,8 @@ class Evaluate(Command):
             settings = evaluation.build_source_settings(
                 self.model, self.source, self._select_changes(), self.data_root, predictor.task
             )
-            labelled = evaluation.load_other_source(self.source, split, settings)
+            own_group = evaluation.find_group_column(self.model)
+            labelled = evaluation.load_other_source(self.source, split, settings, own_group)
         elif self.changes:
             raise UsageError(
                 f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."
