@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage
+from pydicom.uid import UID, ExplicitVRLittleEndian, SecondaryCaptureImageStorage
 
 PATIENTS, ROWS, COLUMNS = 400, 128, 112
 DICOM_ROOT = "1.2.826.0.1.3680043.8.498"
@@ -69,7 +69,7 @@ def write_film(path: Path, values: np.ndarray, patient: int, study: str, view: s
     """A secondary capture of 12 bits with the few elements that the page speaks of."""
     meta = FileMetaDataset()
     meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
-    meta.MediaStorageSOPInstanceUID = f"{study}.1"
+    meta.MediaStorageSOPInstanceUID = UID(f"{study}.1")
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
     film = FileDataset(str(path), {}, file_meta=meta, preamble=bytes(128))
     film.SOPClassUID, film.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID

@@ -21,7 +21,6 @@ from vitrail.errors import DataError, UsageError
 from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import dataset, loop, trainer
-from vitrail.train import dataset as training_dataset
 from vitrail.train import fit as training
 from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
 from vitrail.train.guards import Guards
@@ -319,13 +318,13 @@ def test_mean_and_deviation_are_measured_unless_they_were_given(fit, given):
 
 @pytest.mark.wide
 def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monkeypatch, tmp_path):
-    asked = []
+    asked, load = [], loader.load_images
 
     def watched(*words: object, **more: object) -> object:
         asked.append(words[4])
-        return loader.load_images(*words, **more)
+        return load(*words, **more)
 
-    monkeypatch.setattr(training_dataset, "load_images", watched)
+    monkeypatch.setattr(loader, "load_images", watched)
     wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
     list(training.fit(wishes, dataclasses.replace(MACHINE, num_workers=0), tmp_path / "run", source_object=drawn()))
     # Those of the training, of its evaluations, val and test at the end, what is familiar, and what bfloat16 changes.
