@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,16 @@ def test_a_person_reads_how_many_there_are_and_the_ten_worst(found):
     assert "4 labels (3.3%) are likely to be wrong. They are in list.csv." in text
     assert "accuracy is 0.9667" in text and "--exclude" in text and text.count(".png") == 4
     assert json.loads(json.dumps(found.to_json()))["suspects"][0]["id"] in text
+
+
+def test_a_list_of_judges_that_err_often_comes_with_a_warning(found):
+    assert "may be right" not in found.table(Path("list.csv"))
+    erring = replace(found, worth=0.8)
+    assert (
+        "The judges contradict 20% of all labels: they err often, and many listed labels may be right."
+        in erring.table(Path("list.csv"))
+    )
+    assert "may be right" not in replace(erring, suspects=()).table(Path("list.csv"))
 
 
 def test_poor_judges_give_no_list_and_say_why(monkeypatch, predictor, tmp_path):
