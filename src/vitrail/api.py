@@ -10,6 +10,7 @@ from . import config
 from .caller_state import isolate, replace_missing_streams
 from .config.keywords import explain_keywords
 from .data.open import gather_objects
+from .data.settings import MEMORY
 from .errors import UsageError
 from .model.config import ViTConfig
 from .model.vit import ViT
@@ -22,7 +23,6 @@ from .spec import ImageSpec
 from .train import cross_validation, tuning
 from .train import fit as training
 from .train.custom_functions import CustomAugment, CustomFunctions, CustomLoss
-from .train.dataset import MEMORY
 from .train.events import Event, make_stoppable, spell_notes
 from .train.plan import Plan
 from .train.request import TrainRequest

@@ -12,6 +12,7 @@ from .caller_state import isolate
 from .checkpoints.bundle import find_bundle, is_bundle
 from .config.keywords import spell_errors_of_class
 from .data.open import gather_objects
+from .data.settings import MEMORY
 from .data.source import Task, parse_task
 from .errors import UsageError
 from .evaluate.compare import Comparison
@@ -30,6 +31,7 @@ from .predict.embedder import Embedder, Embeddings
 from .predict.folder_targets import add_folder_targets, list_named_folders
 from .predict.kept_decisions import DecisionFollower
 from .predict.predictor import Predictor
+from .report.decision_section import decide_run
 from .report.page import write_plots
 from .runtime import parse_precision
 from .services import (
@@ -55,7 +57,6 @@ from .services.study_planning import StudyPlan
 from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import NO_CUSTOM_FUNCTIONS, CustomAugment, CustomFunctions, CustomLoss
-from .train.dataset import MEMORY
 from .train.events import spell_notes
 from .train.plan import Plan
 from .train.resume import Extension
@@ -119,6 +120,16 @@ class Run:
                 f"{self.path} is a model alone, without a report. evaluate(source, out=FOLDER) writes one."
             )
         return self.path / "report.html"
+
+    @property
+    @isolate
+    def metrics(self) -> TaskMetrics:
+        """The stored metrics of the held-out images, by the decision in use, as the report has them.
+
+        Raises:
+            UsageError: a model alone, or a run that is not finished.
+        """
+        return decide_run(self.report.parent).metrics
 
     @isolate
     def plots(self) -> list[Path]:

@@ -14,6 +14,7 @@ from .errors import UsageError
 
 Interpolation = Literal["bicubic", "bilinear"]
 ResizeMode = Literal["squash", "crop", "pad"]
+CropStart = Literal["down", "even"]
 DicomWindowMode = Literal["none", "file"]
 BitDepth = Literal[8, 16]
 MAX_PIXELS = 50_000_000
@@ -59,6 +60,8 @@ class ImageSpec:
     """squash: both sides to the size; crop: short side to it, then the centre; pad: long side, then a black border."""
     crop_fraction: float = 1.0
     """With crop and squash: the part of the resized sides that is kept; 0.875 resizes to 256, keeps the middle 224."""
+    crop_start: CropStart = "down"
+    """Where the crop begins after half an odd number: rounded down, as transformers; to even, as torchvision, timm."""
     window: DicomWindowMode = "none"
     """DICOM: file applies the window that each film carries, none leaves the stored values to low and high."""
     page: int = 0
@@ -111,3 +114,30 @@ class ImageSpec:
     def resize_size(self) -> tuple[int, int]:
         """(height, width) that a resized image must cover (crop) or has (squash) before the centre crop."""
         return int(self.height / self.crop_fraction + 1e-6), int(self.width / self.crop_fraction + 1e-6)
+
+    def resized(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) to which an image is resized, before the centre crop or the padding.
+
+        crop: the longer side is truncated, as torchvision and transformers do; where the model's image is not square,
+        both sides are rounded, as timm does.
+        """
+        if self.fit == "squash":
+            return self.resize_size
+        if self.fit == "crop":
+            cover = self.resize_size
+            if cover[0] == cover[1]:
+                short = min(height, width)
+                return cover[0] * height // short, cover[1] * width // short
+            scale = max(cover[0] / height, cover[1] / width)
+            return max(cover[0], round(height * scale)), max(cover[1], round(width * scale))
+        scale = min(self.height / height, self.width / width)
+        return min(self.height, max(1, round(height * scale))), min(self.width, max(1, round(width * scale)))
+
+    def start(self, resized: int, side: int) -> int:
+        """The first row or column of a resized image that the model sees; negative where the image is padded.
+
+        Padding: an odd pixel goes to the end.
+        """
+        if resized < side:
+            return -((side - resized) // 2)
+        return round((resized - side) / 2) if self.crop_start == "even" else (resized - side) // 2

@@ -183,7 +183,7 @@ def test_timm_prepares_pictures_as_the_folder_says(fit: str, tmp_path: Path) -> 
     )
     assert data_config["crop_mode"] == {"squash": "squash", "crop": "center", "pad": "border"}[fit]
     assert tuple(data_config["mean"]) == (0.4, 0.5, 0.6) and tuple(data_config["std"]) == (0.25, 0.25, 0.25)
-    assert load_checkpoint(folder).spec == replace(spec, std=(0.25, 0.25, 0.25))
+    assert load_checkpoint(folder).spec == replace(spec, std=(0.25, 0.25, 0.25), crop_start="even")
 
 
 def test_the_description_is_that_of_timms_hub_folders(tmp_path: Path) -> None:

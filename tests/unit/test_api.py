@@ -100,6 +100,8 @@ def test_loading_a_damaged_bundle_is_refused(kept):
 
 
 def test_opening_what_is_neither_run_nor_model_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"^There is nothing at .*absent\. Give the folder that train named\."):
+        vitrail.open(tmp_path / "absent")
     with pytest.raises(UsageError, match=r"is not a run folder: it has no plan\.toml.* are read by vitrail\.load\."):
         vitrail.open(tmp_path)
 

@@ -12,8 +12,10 @@ import torch
 
 import vitrail
 from quick_fits import QUICK, digits
+from vitrail.data.open import gather_objects
 from vitrail.errors import InterruptedRun, UsageError
 from vitrail.files.lock import Lock
+from vitrail.train.fit import fit_plan
 
 FOUR = {**QUICK, "steps": 4, "settings": {**QUICK["settings"], "recipe.evaluate_every": 2}}
 IMAGES = digits(60, classes=2)
@@ -162,9 +164,38 @@ def test_a_signal_between_two_events_is_the_callers(tmp_path):
     assert (tmp_path / "run" / "checkpoints" / "step-00000001").is_dir()
 
 
-def test_an_event_of_no_training_stops_none():
+def test_an_event_of_no_training_ends_none():
     with pytest.raises(UsageError, match="comes from no training"):
         vitrail.Note("Hello.").stop()
+    with pytest.raises(UsageError, match="comes from no training step"):
+        vitrail.ValidationEvent(2, 0.5, 0.7).finish()
+
+
+def test_a_training_that_is_finished_early_has_a_model_and_is_repeated_by_its_plan(tmp_path):
+    def end(event: vitrail.TrainingEvent) -> None:
+        if isinstance(event, vitrail.StepProgress) and event.step == 20:
+            event.finish()
+
+    run = vitrail.fit(**splits(), out=tmp_path / "run", quiet=True, callbacks=[end], **{**FOUR, "steps": 60})
+    assert run.plan.recipe.steps_history == ((0, 60), (20, 22)) and run.report.is_file()
+    assert [step for step, *_ in curve(run.path)][-1] == 22 and run.metrics.n == 12
+    source = gather_objects(**splits())
+    again = [*fit_plan(run.plan, tmp_path / "again", source)][-1]
+    assert isinstance(again, vitrail.FinishEvent) and weights(again.run) == weights(run.path)
+
+
+@pytest.mark.wide
+def test_an_early_end_takes_the_place_of_the_minutes_and_is_resumed(tmp_path):
+    def end(event: vitrail.TrainingEvent) -> None:
+        if isinstance(event, vitrail.StepProgress) and event.step == 20:
+            event.finish()
+        elif isinstance(event, vitrail.StepProgress) and event.step == 21:
+            event.stop()
+
+    options = {name: value for name, value in FOUR.items() if name != "steps"}
+    run = vitrail.fit(**splits(), out=tmp_path / "run", quiet=True, callbacks=[end], minutes=0.5, **options)
+    assert run.plan.minutes == 0 and run.plan.recipe.steps == 22 and not run.report.exists()
+    assert run.resume(quiet=True).metrics.n == 12 and [step for step, *_ in curve(run.path)][-1] == 22
 
 
 def test_the_same_objects_are_asked_for(run):

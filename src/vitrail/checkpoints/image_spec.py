@@ -107,6 +107,7 @@ def make_image_spec(
                 fields["crop_fraction"] = card.crop(hints.match, config.image_size)
             if not (folder.preprocessor or {"pretrained_cfg", "preprocess_cfg"} & folder.config.keys()):
                 notes = (*notes, _note_card_fields(fields, hints))
+            fields["crop_start"] = "down" if hints.match == "transformers" else "even"
         elif not fields:
             notes = (*notes, UNKNOWN_PREPARATION)
         elif hints.image_size is None:
@@ -199,7 +200,8 @@ def _read_fields(config: Mapping[str, Any], fit: str | None) -> _SpecFields:
     """The fields that timm and OpenCLIP call by the same names."""
     word = config.get("interpolation", "bicubic")
     interpolation, notes = _check_interpolation(word, f"interpolation={word!r}")
-    return {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}, notes
+    fields = {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}
+    return {**fields, "crop_start": "even"}, notes
 
 
 def _check_interpolation(interpolation: object, label: str) -> tuple[object, tuple[str, ...]]:

@@ -228,29 +228,17 @@ def fit_images(images: Integer[Tensor, "B C H W"], spec: ImageSpec) -> Integer[T
     """Fit images to the spec's size.
 
     squash: resize both sides to the size over the spec's crop_fraction, then centre crop. crop: keep the aspect ratio
-    and cover that size, then centre crop. pad: keep the aspect ratio inside the size, centred on black. Odd pixels go
-    to the lower right.
+    and cover that size, then centre crop. pad: keep the aspect ratio inside the size, centred on black; an odd pixel
+    goes to the lower right.
     """
     if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
         return images
-    inner = inner_size(images.shape[-2], images.shape[-1], spec)
+    inner = spec.resized(images.shape[-2], images.shape[-1])
     if spec.fit != "pad":
         return _center_crop(resize_batch(images, inner, spec.interpolation, spec.antialias), spec)
     top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
     border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)
     return F.pad(resize_batch(images, inner, spec.interpolation, spec.antialias), border)
-
-
-def inner_size(height: int, width: int, spec: ImageSpec) -> tuple[int, int]:
-    """Height and width to which an image is resized, before the centre crop or the padding."""
-    if spec.fit == "squash":
-        return spec.resize_size
-    if spec.fit == "crop":
-        cover = spec.resize_size
-        scale = max(cover[0] / height, cover[1] / width)
-        return max(cover[0], round(height * scale)), max(cover[1], round(width * scale))
-    scale = min(spec.height / height, spec.width / width)
-    return min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale)))
 
 
 def fit_mask(mask: UInt8[np.ndarray, "H W"], spec: ImageSpec, border: int) -> UInt8[np.ndarray, "h w"]:
@@ -273,22 +261,17 @@ def unfit_mask(
         border: the value of pixels that the model does not see.
     """
     places = []
-    for own, small, side in zip(size, inner_size(*size, spec), spec.size, strict=True):
+    for own, small, side in zip(size, spec.resized(*size), spec.size, strict=True):
         inside = ((2 * np.arange(own) + 1) * small) // (2 * own)
-        places.append(inside - _crop_start(small, side))
+        places.append(inside - spec.start(small, side))
     return _pick_pixels(mask, places, spec.size, border)
-
-
-def _crop_start(inner: int, side: int) -> int:
-    """Where the model's size begins in the resized image; negative where that is padded. Odd pixels go to the end."""
-    return (inner - side) // 2 if inner >= side else -((side - inner) // 2)
 
 
 def _inner_places(size: tuple[int, int], spec: ImageSpec) -> list[Int64[np.ndarray, " _"]]:
     """The row and column of an image from which each row and column of the model's size comes; outside of it -1."""
     places = []
-    for own, small, side in zip(size, inner_size(*size, spec), spec.size, strict=True):
-        inside = np.arange(side) + _crop_start(small, side)
+    for own, small, side in zip(size, spec.resized(*size), spec.size, strict=True):
+        inside = np.arange(side) + spec.start(small, side)
         found = ((2 * inside + 1) * own) // (2 * small)
         places.append(np.where((inside >= 0) & (inside < small), found, -1))
     return places
@@ -334,7 +317,7 @@ def crop_for_display(values: UInt[np.ndarray, "H W C"], spec: ImageSpec, shorter
 
 
 def _center_crop(images: Integer[Tensor, "B C H W"], spec: ImageSpec) -> Integer[Tensor, "B C h w"]:
-    top, left = (images.shape[-2] - spec.height) // 2, (images.shape[-1] - spec.width) // 2
+    top, left = spec.start(images.shape[-2], spec.height), spec.start(images.shape[-1], spec.width)
     return images[:, :, top : top + spec.height, left : left + spec.width].contiguous()
 
 

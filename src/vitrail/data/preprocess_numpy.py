@@ -17,31 +17,17 @@ MAX_WEIGHT = 1 << 15
 """Integer weights are below this."""
 
 
-def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:
-    """(height, width) to which an image is resized before it is centre-cropped or padded."""
-    height, width = size
-    if spec.fit == "squash":
-        return spec.resize_size
-    if spec.fit == "crop":
-        cover = spec.resize_size
-        scale = max(cover[0] / height, cover[1] / width)
-        return max(cover[0], round(height * scale)), max(cover[1], round(width * scale))
-    scale = min(spec.height / height, spec.width / width)
-    return min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale)))
-
-
 def fit_array(image: UInt[np.ndarray, "H W C"], spec: ImageSpec) -> UInt[np.ndarray, "h w C"]:
     """Fit a decoded image to the spec's size, as `preprocess.fit_images` does."""
     if image.shape[:2] == spec.size and spec.crop_fraction == 1:
         return image
-    resized = resize_array(
-        image, compute_resize_size((image.shape[0], image.shape[1]), spec), spec.interpolation, spec.antialias
-    )
+    inner = spec.resized(image.shape[0], image.shape[1])
+    resized = resize_array(image, inner, spec.interpolation, spec.antialias)
     if spec.fit == "pad":
-        top, left = (spec.height - resized.shape[0]) // 2, (spec.width - resized.shape[1]) // 2
-        below, right = spec.height - resized.shape[0] - top, spec.width - resized.shape[1] - left
+        top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
+        below, right = spec.height - inner[0] - top, spec.width - inner[1] - left
         return np.pad(resized, ((top, below), (left, right), (0, 0)))
-    top, left = (resized.shape[0] - spec.height) // 2, (resized.shape[1] - spec.width) // 2
+    top, left = spec.start(inner[0], spec.height), spec.start(inner[1], spec.width)
     return resized[top : top + spec.height, left : left + spec.width]
 
 

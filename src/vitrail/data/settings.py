@@ -9,6 +9,8 @@ from typing import Literal
 
 from ..errors import UsageError
 
+MEMORY = "memory"
+"""The value of `DataSettings.source` for a Python object."""
 NO_SPLIT_COLUMN = "none"
 """The value of `DataSettings.split` that ignores columns of splits."""
 

@@ -93,7 +93,7 @@ def read_mask(source: Source, row: int, spec: ImageSpec) -> Bool[np.ndarray, "H 
     path = Path(str(source.metadata[MASK_COLUMN][row]))
     mask_spec = ImageSpec(
         height=spec.height, width=spec.width, channels=1, fit=spec.fit, crop_fraction=spec.crop_fraction,
-        interpolation="bilinear", max_pixels=spec.max_pixels,
+        crop_start=spec.crop_start, interpolation="bilinear", max_pixels=spec.max_pixels,
     )  # fmt: skip
     values = decode_image(path, mask_spec)
     size = decode_image(source.images[row], spec).shape[:2]

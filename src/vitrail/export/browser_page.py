@@ -196,7 +196,7 @@ def _describe_spec(spec: ImageSpec, patch: tuple[int, int]) -> dict[str, Any]:
     """How images are decoded and resized."""
     names = (
         *("height", "width", "channels", "low", "high", "mean", "interpolation", "antialias", "fit", "crop_fraction"),
-        *("max_pixels", "white", "dtype", "resize_size"),
+        *("crop_start", "max_pixels", "white", "dtype", "resize_size"),
     )
     return {**{name: getattr(spec, name) for name in names}, "max_aspect": MAX_ASPECT_RATIO, "patch": patch}
 

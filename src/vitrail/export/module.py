@@ -301,6 +301,9 @@ class GraphResize(nn.Module):
         spec, cover = self.spec, self.spec.resize_size
         if spec.fit == "squash":
             return torch.full_like(height, cover[0]), torch.full_like(width, cover[1])
+        if spec.fit == "crop" and cover[0] == cover[1]:
+            short = torch.minimum(height, width)
+            return (cover[0] * height / short).floor(), (cover[1] * width / short).floor()
         if spec.fit == "crop":
             scale = torch.maximum(cover[0] / height, cover[1] / width)
             return (height * scale).round().clamp(min=cover[0]), (width * scale).round().clamp(min=cover[1])
@@ -309,7 +312,11 @@ class GraphResize(nn.Module):
 
     def _resize_axis(self, x: Tensor, pixels: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
         """Resize the last axis, with pixels at `places`, to `inner` pixels and keep the middle `size` of them."""
-        shift = ((inner - size) / 2).floor() if self.spec.fit != "pad" else -((size - inner) / 2).floor()
+        left_out = (inner - size) / 2
+        if self.spec.fit == "pad":
+            shift = left_out.ceil()
+        else:
+            shift = left_out.round() if self.spec.crop_start == "even" else left_out.floor()
         new = torch.arange(size, dtype=torch.float64) + shift
         if not self.spec.antialias:
             weights = compute_interpolation_weights(new, pixels, old, inner, self.spec.interpolation)

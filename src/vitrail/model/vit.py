@@ -497,7 +497,10 @@ def _check_selection(model: ViT, keep: Sequence[str], heads: Sequence[int] | Non
     known = feature_names(model)
     if unknown := [name for name in keep if name not in known]:
         shown = ", ".join(known[:3] + ("...",) * (len(known) > 8) + known[-5:] if len(known) > 8 else known)
-        raise UsageError(f"There are no features called {', '.join(map(repr, unknown))}. Known: {shown}.")
+        raise UsageError(
+            f"There are no features called {', '.join(map(repr, unknown))}. Known: {shown}. Patch tokens as a grid are "
+            "given by dense(images)."
+        )
     if wrong := [head for head in heads or () if not 0 <= head < model.config.heads]:
         raise UsageError(f"The model has heads 0 to {model.config.heads - 1}. Got {', '.join(map(str, wrong))}.")
 

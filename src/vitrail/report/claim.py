@@ -18,7 +18,7 @@ from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions
 from ..evaluate.segmentation_metrics import SegmentationMetrics
-from ..evaluate.task_metrics import TaskMetrics, compute_metrics
+from ..evaluate.task_metrics import TaskMetrics
 from ..files import atomic
 from ..formatting import format_count
 from . import extra_findings, saliency
@@ -153,7 +153,7 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
     """
     decided = decide_run(folder)
     facts, predictions = decided.facts, decided.predictions
-    metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
+    metrics = decided.metrics
     explanations = saliency.load_explanations(folder)
     record = RunRecord(
         facts=facts,

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..evaluate.decision_figures import apply_decisions, compute_figures, count_changes
 from ..evaluate.decisions import Decisions
 from ..evaluate.predictions import TaskPredictions, read_predictions_csv
-from ..evaluate.task_metrics import compute_metrics
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..formatting import format_count
 from ..predict.kept_decisions import KeptDecisions, read_kept_decisions
 from ..stats.predictive import Rate
@@ -31,6 +31,11 @@ class DecidedRun:
     """The predictions as the training has decided them."""
     kept: KeptDecisions | None = None
     """None where the run has no model of its own, as a cross-validation."""
+
+    @property
+    def metrics(self) -> TaskMetrics:
+        """The metrics of the held-out images."""
+        return self.facts.metrics_for_split(self.facts.held_out_split) or compute_metrics(self.predictions)
 
 
 class BankRow(NamedTuple):

@@ -100,7 +100,7 @@ def write_plots(run_folder: Path) -> list[Path]:
             f"answers numbers or masks, whose pictures are in {REPORT_FILE}."
         )
     groups = provenance.load_groups(folder, len(run.predictions))
-    metrics = run.facts.metrics_for_split(run.facts.held_out_split) or compute_metrics(run.predictions)
+    metrics = run.metrics
     curves = curves_section.curves_context(run.facts, run.predictions, folder, groups)
     confidence = uncertainty.uncertainty_context(run.predictions, run.facts.decisions, groups)["calibration"]
     return figure_files.write_figures(folder, curves, confidence, metrics)

@@ -329,6 +329,10 @@ class Explanation:
     remarks: tuple[str, ...] = ()
     """Further notes about the model."""
 
+    def __repr__(self) -> str:
+        rows, columns = self.heatmap.values.shape[-2:]
+        return f"Explanation({self.name!r}, {self.title!r}, {self.heatmap.method!r}, {rows}x{columns} patches)"
+
     @property
     def title(self) -> str:
         """The target and its probability or value."""

@@ -185,7 +185,8 @@ def measure_losses(
 
     Nothing for a bundle, for outputs without names, and for features.
 
-    Such a reader takes one view, the softmax or sigmoid of the outputs, the likeliest class or labels from 0.5 on.
+    Such a reader takes one view, the softmax or sigmoid of the outputs, the likeliest class or labels from 0.5 on, and
+    begins the centre crop as its library does.
 
     Args:
         model: as read back.
@@ -194,17 +195,19 @@ def measure_losses(
         return ()
     predictor = open_predictor(model_name, "cpu")
     decoded, origin = load_comparison_images(Path(model_name), predictor.spec, False, trained_on)
-    images = preprocess_decoded(decoded, predictor.spec)
     task = predictor.task
-    plain = PredictorMember(model=model, spec=predictor.spec, classes=predictor.classes, task=task)
-    theirs, ours = (predict_with_member(one, images) for one in (plain, predictor.single_member()))
+    their_spec = replace(predictor.spec, crop_start="down" if to == "transformers" else "even")
+    plain = PredictorMember(model=model, spec=their_spec, classes=predictor.classes, task=task)
+    theirs, ours = (
+        predict_with_member(one, preprocess_decoded(decoded, one.spec)) for one in (plain, predictor.single_member())
+    )
     difference = float(np.abs(get_scores(theirs).astype(np.float64) - get_scores(ours)).max())
     what = {"classification": "softmax of its outputs", "multilabel": "sigmoid of its outputs"}.get(task, "outputs")
     text = f"the {what} and the answers of vitrail predict differ by at most {difference:.2g} {origin}"
     if task == "regression":
         return (text,)
     changed, noun = int(find_changed_labels(theirs, ours).sum()), "label" if task == "classification" else "answer"
-    return (f"{text}: {changed:,} of {len(images):,} {noun}s are others in {to}",)
+    return (f"{text}: {changed:,} of {len(decoded):,} {noun}s are others in {to}",)
 
 
 def _export_file(

@@ -120,7 +120,8 @@ def create(name: str, seed: int = 0, **fields: Unpack[ViTKeywords]) -> Model:
         name: such as "vit_small_patch16_224"; `vitrail.load` reads trained weights.
         seed: of the initial values; the same for the same seed.
         fields: any field of `ViTConfig` that is to differ from the named size, such as outputs=14, channels=1,
-            image_size=(224, 320), depth=6, registers=4, drop_path=0.1.
+            image_size=(224, 320), depth=6, registers=4, drop_path=0.1. With another width, mlp_width keeps its ratio
+            to it unless it is given.
 
     Raises:
         UsageError: no such name, an image size that the patch does not divide, or a number that is too large.
@@ -132,7 +133,10 @@ def create(name: str, seed: int = 0, **fields: Unpack[ViTKeywords]) -> Model:
         )
     if isinstance(side := fields.get("patch"), int):
         changes["patch"] = (side, side)
-    return Model(change_config(config_from_name(name), changes, "vitrail.create"), seed)
+    named = config_from_name(name)
+    if isinstance(width := fields.get("width"), int):
+        changes.setdefault("mlp_width", round(named.mlp_width * width / named.width))
+    return Model(change_config(named, changes, "vitrail.create"), seed)
 
 
 @explain_keywords(settings=ViTConfig)
@@ -269,7 +273,8 @@ def save(
         checked = bundle_weights.build_bundle(content, weights, "The model")
     except DamagedFileError as error:
         raise UsageError(str(error)) from error
-    names = _name_outputs(known.classes if classes is None and known is not None else classes or (), shape.outputs)
+    own_names = () if known is None else known.classes
+    names = _name_outputs(own_names if classes is None else classes, shape.outputs)
     info: dict[str, object] = {}
     if known is not None:
         noted = {"licence": known.licence, "repository": known.repository, "notes": list(known.notes)}
@@ -332,7 +337,7 @@ def _find_vit(module: nn.Module) -> ViT:
 
 def _name_outputs(classes: Sequence[str], outputs: int) -> tuple[str, ...]:
     """Names of the outputs; numbers if there are none."""
-    names = tuple(classes) or tuple(map(str, range(outputs)))
+    names = tuple(map(str, classes)) or tuple(map(str, range(outputs)))  # NumPy's texts become Python's
     if not all(names) or len(set(names)) < len(names):
         raise UsageError(f"classes must be texts, each once. Got {list(names)[:10]}.")
     if len(names) != outputs:

@@ -22,7 +22,7 @@ from ..data.checks.findings import DataCheckReport
 from ..data.decoding.decode import read_image
 from ..data.open import BUILT_IN, HUB_PREFIX, SHARD_EXTENSION, open_source
 from ..data.random_crop import RandomResizedCrop
-from ..data.settings import DataSettings, advise_anomaly
+from ..data.settings import MEMORY, DataSettings, advise_anomaly
 from ..data.source import Source
 from ..data.splits import make_splits, remove_rows
 from ..errors import DataError, UsageError
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from .custom_functions import CustomFunctions
     from .distributed.collectives import RankGroup
 
-MEMORY = "memory"
-"""The plan's name of a source that was a Python object."""
 RESIDENT_BYTES = 2 * 2**30
 MEAN_STD_SAMPLE, MEAN_STD_BATCH = 5000, 50
 Splits = dict[str, NDArray[np.int64]]

@@ -17,8 +17,8 @@ from ..files.atomic import write_json
 from .plan import Plan
 
 
-class StopSwitch:
-    """Whether a training was asked to stop by one of its events."""
+class EndSwitch:
+    """Whether a training was asked to end by one of its events."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -28,13 +28,13 @@ class StopSwitch:
 class TrainingEvent:
     """What a training says as it goes on; each kind of event is a class below."""
 
-    _switch: StopSwitch | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _switch: EndSwitch | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def stop(self) -> None:
         """Stop the training after this event: it saves its last step and can be resumed, as after Ctrl-C.
 
-        `vitrail.train` then yields a `StopEvent` and ends; `vitrail.fit` returns the run. After a `FinishEvent` nothing
-        is left to stop.
+        There is no model then; `finish` of the events of a step ends with one. `vitrail.train` yields a `StopEvent` and
+        ends; `vitrail.fit` returns the run. After a `FinishEvent` nothing is left to stop.
 
         Raises:
             UsageError: the event comes from no training that is going on.
@@ -42,6 +42,26 @@ class TrainingEvent:
         if self._switch is None:
             raise UsageError("This event comes from no training that could be stopped.")
         self._switch.is_on = True
+
+
+@dataclass(frozen=True)
+class StepEvent(TrainingEvent):
+    """What a training says after an optimiser step."""
+
+    _finish: EndSwitch | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def finish(self) -> None:
+        """End the training soon, with a model, its evaluation and a report.
+
+        A tenth of the steps done follow, in which the learning rate falls to zero. The plan in the run folder says so
+        and has a number of steps instead of minutes, so that it can be followed again.
+
+        Raises:
+            UsageError: the event comes from no training that is going on, or from a phase before it.
+        """
+        if self._finish is None:
+            raise UsageError("This event comes from no training step. Steps of the training itself can be finished.")
+        self._finish.is_on = True
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class RunFolderEvent(TrainingEvent):
 
 
 @dataclass(frozen=True)
-class StepProgress(TrainingEvent):
+class StepProgress(StepEvent):
     """The state after an optimiser step; `seconds_left` is the expected time to the end of its phase."""
 
     step: int
@@ -101,7 +121,7 @@ class TaskProgress(TrainingEvent):
 
 
 @dataclass(frozen=True)
-class ValidationEvent(TrainingEvent):
+class ValidationEvent(StepEvent):
     """Metrics on (a sample of) the validation images during a run."""
 
     step: int
@@ -140,7 +160,7 @@ Event = (
 
 def make_stoppable(events: Generator[Event, None, None]) -> Generator[Event, None, None]:
     """Pass the events of a training on until one is stopped; then close the training, which saves, and say so."""
-    switch, run, step, is_finished = StopSwitch(), None, 0, False
+    switch, run, step, is_finished = EndSwitch(), None, 0, False
     with closing(events):
         for event in events:
             if isinstance(event, RunFolderEvent):

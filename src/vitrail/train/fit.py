@@ -11,6 +11,7 @@ from pathlib import Path
 from .. import config, runtime
 from ..data.checks.findings import DataCheckReport
 from ..data.loader import ImageStore
+from ..data.settings import MEMORY
 from ..errors import DataError
 from ..evaluate.device_check import choose_checked_runtime
 from ..files.atomic import write_json
@@ -24,7 +25,6 @@ from .batch_augment import make_crop
 from .context import PlanContext, TrainContext
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .dataset import (
-    MEMORY,
     Dataset,
     check_and_filter,
     measure_mean_std,

@@ -55,7 +55,7 @@ class PlanChange(NamedTuple):
 
 
 def diff_plans(old: Plan, new: Plan, step: int = 0) -> list[PlanChange]:
-    """Every field that differs between two plans, without steps that the training replanned by its clock.
+    """Every field that differs between two plans, without steps that the training replanned by its clock or to finish.
 
     Args:
         step: the steps done under the old plan; a later decision concerns those to come.
@@ -64,6 +64,8 @@ def diff_plans(old: Plan, new: Plan, step: int = 0) -> list[PlanChange]:
     names = [*ours, *(name for name in theirs if name not in ours)]
     changes = [PlanChange(name, ours.get(name), theirs.get(name)) for name in names]
     replanned = {f"{name}.{field}" for name in _replanned_sections(old, new, step) for field in REPLANNED_FIELDS}
+    if "recipe.steps" in replanned and not new.minutes:
+        replanned.add("minutes")
     return [change for change in changes if change.old != change.new and change.name not in replanned]
 
 

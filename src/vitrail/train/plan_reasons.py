@@ -46,6 +46,7 @@ DEFAULT_REASONS = {
     "image.antialias": "every pixel of a large picture counts in the smaller one",
     "image.fit": "whole pictures, so that nothing is cut off",
     "image.crop_fraction": "nothing is cut off",
+    "image.crop_start": "nothing is cut off",
     "image.window": "stored values, by low and high",
     "image.page": "one picture a file",
     "image.max_pixels": "a file that claims more is more likely an attack than a picture",

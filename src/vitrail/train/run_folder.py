@@ -115,6 +115,8 @@ class RunFolder:
             UsageError: there is no plan in it.
         """
         run = cls(path)
+        if not path.exists():
+            raise UsageError(f"There is nothing at {path}. Give the folder that train named.")
         if not run.plan_file.is_file():
             inside = find_run(path)
             which = f"{inside}, in which it lies" if inside != path else "the folder that train named"

@@ -11,12 +11,14 @@ import os
 import shlex
 import signal
 import threading
+import tomllib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from ..data.settings import MEMORY
 from ..errors import InterruptedRun
 
 _AVAILABLE = signal.Signals.__members__  # Windows has fewer
@@ -154,13 +156,27 @@ def _exchange_handlers(handlers: Mapping[signal.Signals, Any]) -> dict[signal.Si
 
 
 def resume_instructions(path: Path) -> str:
-    """A sentence on how to resume a run, or all folds or trials of one; under SLURM, also how to requeue the job."""
+    """A sentence on how to resume a run, or all folds or trials of one; under SLURM, also how to requeue the job.
+
+    A run on objects in memory is resumed by a program that has them.
+    """
     is_member = any((path.parent / name).is_file() for name in (FOLDS_FILE, TUNE_FILE))
     folder = path.parent if is_member else path
     verb = "tune" if (folder / TUNE_FILE).is_file() else "train"
+    if verb == "train" and _is_from_memory(path):
+        return f'Continue in Python with the same objects: vitrail.open("{folder}").resume(source)'
     text = f"Continue with: vitrail {verb} --resume {shlex.quote(str(folder))}"
     job = os.environ.get("SLURM_JOB_ID")
     return f"{text} (this is SLURM job {job}: scontrol requeue {job} runs its script again)" if job else text
+
+
+def _is_from_memory(run: Path) -> bool:
+    """Whether the source of a run was a Python object."""
+    try:
+        plan = tomllib.loads((run / "plan.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # no plan was written yet
+    return bool(plan.get("data", {}).get("source") == MEMORY and not Path(MEMORY).exists())
 
 
 @contextmanager

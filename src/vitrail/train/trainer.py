@@ -24,7 +24,7 @@ from . import checkpoint, events, guards, loop
 from .checkpoint import CheckpointSaver, save_when_closed
 from .context import TrainContext
 from .distributed.consistency import broadcast_plan
-from .events import Event, Note, StepProgress, ValidationEvent
+from .events import EndSwitch, Event, Note, StepEvent, StepProgress, ValidationEvent
 from .guards import LEARNING_CHECK_STEP, Guards
 from .loop import StepResult, TrainState, gather_train_state, train_steps
 from .optim import use_ema_weights
@@ -35,6 +35,8 @@ from .time_budget import StepPrices, TimeBudget, limit_step_seconds
 
 MAX_RECORDED_ROWS = 500
 MAX_LOST_SHOWN = 10
+COOL_DOWN = 0.1
+"""Steps from `StepEvent.finish` to the end, of those done."""
 
 
 def run_trainer(
@@ -64,7 +66,7 @@ def run_trainer(
     val_images = dataset.load_images("val", plan.image, plan.compute.num_workers) if len(val_rows) else None
     step_seconds: deque[float] = deque(maxlen=50)
     saver = CheckpointSaver(run, plan, train_state, guards, group)
-    stop = 0  # the number of a signal
+    stop, finish = 0, EndSwitch()  # the number of a signal, and whether an event was told to finish
     yield from _batch_warnings(context, start)
     with listen_for_signals() as signal_request, save_when_closed(saver.save_last_step):
         for done in _steps_saved_on_error(context, train_state, start, saver, guards):
@@ -82,11 +84,16 @@ def run_trainer(
                     news += _evaluate(context, gathered, val_images, val_rows, done.step, guards)
                 except (DataError, MemoryError, RuntimeError) as error:
                     raise _evaluation_error(run, saver, done.step, error) from error
-            yield from news  # the training may be closed here, and then its metrics are whole
+            for event in news:  # the training may be closed here, and then its metrics are whole
+                yield dataclasses.replace(event, _finish=finish) if isinstance(event, StepEvent) else event
             messages = guards.take_messages(done.step)
-            due, stop, replans = _agree_on_next(context, saver, done.step, signal_request, budget)
-            if replans and budget is not None:
-                plan = saver.plan = _replan(run, plan, budget, done.step)
+            due, stop, replans = _agree_on_next(context, saver, done.step, signal_request, budget, finish)
+            if replans:
+                if finish.is_on:
+                    plan, budget, finish = _plan_cool_down(run, plan, done.step), None, EndSwitch()
+                elif budget is not None:
+                    plan = _replan(run, plan, budget, done.step)
+                saver.plan = plan
                 guards.recipe = plan.recipe
                 group.broadcast_object(plan.recipe.steps)
             if due:
@@ -139,6 +146,14 @@ def _replan(run: RunFolder, plan: Plan, budget: TimeBudget, step: int) -> Plan:
     if steps == plan.recipe.steps:
         return plan
     replanned = dataclasses.replace(plan, recipe=replan_steps(plan.recipe, step, steps))
+    return replanned if run.record_replanning(replanned, "recipe.steps", step) else plan
+
+
+def _plan_cool_down(run: RunFolder, plan: Plan, step: int) -> Plan:
+    """The plan that ends soon after `step`, by steps instead of minutes, written into the run folder."""
+    steps = min(plan.recipe.steps, step + max(1, round(COOL_DOWN * step)))
+    recipe = replan_steps(plan.recipe, step, steps) if steps < plan.recipe.steps else plan.recipe
+    replanned = dataclasses.replace(plan, recipe=recipe, minutes=0.0)
     return replanned if run.record_replanning(replanned, "recipe.steps", step) else plan
 
 
@@ -220,11 +235,17 @@ def _save_and_advise(
 
 
 def _agree_on_next(
-    context: TrainContext, saver: CheckpointSaver, step: int, signal_request: SignalRequest, budget: TimeBudget | None
+    context: TrainContext,
+    saver: CheckpointSaver,
+    step: int,
+    signal_request: SignalRequest,
+    budget: TimeBudget | None,
+    finish: EndSwitch,
 ) -> tuple[int, ...]:
     """Whether to save after this step, the signal to stop that a rank got (0 is none), and whether to replan."""
     is_late = budget is not None and budget.is_due(saver.plan.recipe, step)
-    wanted = int(saver.is_due(step, signal_request)), signal_request.signal or 0, int(is_late)
+    replans_now = is_late or (finish.is_on and step < saver.plan.recipe.steps)
+    wanted = int(saver.is_due(step, signal_request)), signal_request.signal or 0, int(replans_now)
     try:
         due, stop, replans = context.group.all_reduce_max(*wanted)
     except PeerError as error:

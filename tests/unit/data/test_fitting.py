@@ -27,12 +27,14 @@ def both(image: np.ndarray, spec: ImageSpec) -> tuple[np.ndarray, np.ndarray]:
     channels=st.sampled_from([1, 3, 4]),
     interpolation=st.sampled_from(["bilinear", "bicubic"]),
     way=st.sampled_from([("squash", 1.0), ("squash", 0.875), ("crop", 1.0), ("crop", 0.8), ("pad", 1.0)]),
+    square=st.booleans(),
+    start=st.sampled_from(["down", "even"]),
     seed=st.integers(0, 1000),
 )
-def test_antialiased_bytes_are_the_same(size, target, channels, interpolation, way, seed):
+def test_antialiased_bytes_are_the_same(size, target, channels, interpolation, way, square, start, seed):
     spec = ImageSpec(
-        height=target[0], width=target[1], channels=channels, interpolation=interpolation, fit=way[0],
-        crop_fraction=way[1],
+        height=target[0], width=target[0 if square else 1], channels=channels, interpolation=interpolation, fit=way[0],
+        crop_fraction=way[1], crop_start=start,
     )  # fmt: skip
     image = np.random.default_rng(seed).integers(0, 256, (*size, channels), dtype=np.uint8)
     found, expected = both(image, spec)

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.needs_chromium
 SPECS = (
     ImageSpec(height=28, width=28, channels=1),
     ImageSpec(height=32, width=24, fit="crop", crop_fraction=0.875),
+    ImageSpec(height=21, width=21, fit="crop", crop_fraction=0.875),
+    ImageSpec(height=21, width=21, fit="crop", crop_fraction=0.8, crop_start="even"),
     ImageSpec(height=24, width=40, fit="pad", interpolation="bilinear"),
     ImageSpec(height=20, width=20, antialias=False),
     ImageSpec(height=20, width=20, channels=1, antialias=False, interpolation="bilinear", low=10, high=220),

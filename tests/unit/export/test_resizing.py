@@ -30,6 +30,18 @@ def test_grey_levels_are_those_of_the_run(interpolation, antialias, way, fractio
         assert (apart > 0).mean() < (0.001 if antialias else 0.03), (height, width, (apart > 0).mean())
 
 
+@pytest.mark.parametrize("start", ["down", "even"])
+@pytest.mark.parametrize("fraction", [1.0, 0.875, 0.8])
+def test_a_square_is_cut_out_where_the_run_cuts_it_out(fraction, start):
+    spec = ImageSpec(height=21, width=21, fit="crop", crop_fraction=fraction, crop_start=start)
+    generator = np.random.default_rng(0)
+    for height, width in [*SIZES, (40, 30), (31, 47), (64, 25)]:
+        images = generator.integers(0, 256, (1, height, width, 3), dtype=np.uint8)
+        expected = fit_images(to_batch_tensor(images), spec).permute(0, 2, 3, 1).numpy().astype(int)
+        apart = np.abs(GraphResize(spec)(torch.from_numpy(images)).numpy().astype(int) - expected)
+        assert apart.max() <= 1, (height, width)
+
+
 def test_pictures_of_the_right_size_are_left_as_they_are():
     spec = ImageSpec(height=24, width=20)
     images = np.random.default_rng(1).integers(0, 256, (2, 24, 20, 3), dtype=np.uint8)

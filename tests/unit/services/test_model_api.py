@@ -59,6 +59,11 @@ def test_every_field_of_the_architecture_is_a_keyword():
     assert model.spec.size == (16, 8) and (model.classes, model.task, model.audit) == ((), "classification", None)
 
 
+def test_a_narrower_model_has_a_narrower_mlp():
+    assert vitrail.create(NAME, width=96, heads=3).config.mlp_width == 384
+    assert vitrail.create(NAME, width=96, heads=3, mlp_width=100).config.mlp_width == 100
+
+
 @pytest.mark.parametrize("word", sorted(w for w, ours in LIBRARY_NAMES.items() if ours.field.startswith("model.")))
 def test_another_librarys_word_is_answered_with_the_field(word):
     field = LIBRARY_NAMES[word].field.removeprefix("model.")
@@ -164,6 +169,11 @@ def test_a_model_inside_a_wrapper_is_found_and_other_weights_are_not_lost(tmp_pa
 
 def test_outputs_without_names_are_called_by_their_numbers(tmp_path):
     assert vitrail.load(vitrail.save(drawn(), tmp_path / "kept")).classes == ("0", "1", "2")
+
+
+def test_names_may_be_an_array(tmp_path):
+    names = np.array(["ant", "bee", "cat"])
+    assert vitrail.load(vitrail.save(drawn(), tmp_path / "kept", classes=names)).classes == ("ant", "bee", "cat")
 
 
 def test_a_new_head_counts_and_a_foreign_one_is_refused(tmp_path):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.settings import DataSettings
+from vitrail.data.settings import MEMORY, DataSettings
 from vitrail.data.source import Source
 from vitrail.data.splits import make_folds
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
 from vitrail.train import dataset as dataset_module
-from vitrail.train.dataset import MEMORY, Dataset, class_indices, measure_mean_std, open_dataset, resolve_data_paths
+from vitrail.train.dataset import Dataset, class_indices, measure_mean_std, open_dataset, resolve_data_paths
 from vitrail.train.plan import Plan
 
 

@@ -54,5 +54,8 @@ def test_signals_belong_to_somebody_else_outside_of_the_main_thread(heard):
 def test_a_run_goes_on_by_its_own_folder_and_a_fold_by_that_of_all_folds(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert resume_instructions(Path("runs/one")) == "Continue with: vitrail train --resume runs/one"
+    (tmp_path / "plan.toml").write_text('[data]\nsource = "memory"\n')
+    objects = f'Continue in Python with the same objects: vitrail.open("{tmp_path}").resume(source)'
+    assert resume_instructions(tmp_path) == objects
     (tmp_path / "folds.json").touch()
     assert resume_instructions(tmp_path / "fold-1") == f"Continue with: vitrail train --resume {tmp_path}"

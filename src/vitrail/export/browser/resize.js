@@ -35,6 +35,8 @@ function resizedSize({ height, width }, spec) {
   const [tall, wide] = spec.resize_size;
   if (spec.fit === "squash") return [tall, wide];
   if (spec.fit === "crop") {
+    const short = Math.min(height, width);
+    if (tall === wide) return [Math.floor((tall * height) / short), Math.floor((wide * width) / short)];
     const scale = Math.max(tall / height, wide / width);
     return [Math.max(tall, rint(height * scale)), Math.max(wide, rint(width * scale))];
   }
@@ -171,8 +173,9 @@ function kernel(distance, interpolation, a) {
 }
 
 function crop(picture, spec) {
-  const top = Math.floor((picture.height - spec.height) / 2);
-  const left = Math.floor((picture.width - spec.width) / 2);
+  const half = spec.crop_start === "even" ? rint : Math.floor;
+  const top = half((picture.height - spec.height) / 2);
+  const left = half((picture.width - spec.width) / 2);
   const values = new picture.values.constructor(spec.height * spec.width * picture.channels);
   const row = spec.width * picture.channels;
   for (let y = 0; y < spec.height; y += 1) {

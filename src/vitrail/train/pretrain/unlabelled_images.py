@@ -19,13 +19,13 @@ from ...data.open import BUILT_IN, find_folder_reader, open_source
 from ...data.parallel import map_in_order
 from ...data.preprocess import preprocess_image
 from ...data.random_crop import RandomResizedCrop
-from ...data.settings import DataSettings
+from ...data.settings import MEMORY, DataSettings
 from ...data.source import MANIFEST_EXTENSIONS, ImageInput, Source
 from ...data.sources.class_folders import open_class_folders
 from ...data.sources.image_files import SkippedFiles, find_images
 from ...errors import DataError
 from ...spec import ImageSpec
-from ..dataset import MEMORY, RESIDENT_BYTES, Dataset
+from ..dataset import RESIDENT_BYTES, Dataset
 from ..plan import Plan
 
 
