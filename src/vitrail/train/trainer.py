@@ -66,7 +66,7 @@ def run_trainer(
     val_images = dataset.load_images("val", plan.image, plan.compute.num_workers) if len(val_rows) else None
     step_seconds: deque[float] = deque(maxlen=50)
     saver = CheckpointSaver(run, plan, train_state, guards, group)
-    stop, finish = 0, EndSwitch()  # the number of a signal, and whether an event was told to finish
+    stop, finish = 0, EndSwitch()  # the number of a signal, and whether an event asked to finish
     yield from _batch_warnings(context, start)
     with listen_for_signals() as signal_request, save_when_closed(saver.save_last_step):
         for done in _steps_saved_on_error(context, train_state, start, saver, guards):
