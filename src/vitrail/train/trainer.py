@@ -90,7 +90,8 @@ def run_trainer(
             due, stop, replans = _agree_on_next(context, saver, done.step, signal_request, budget, finish)
             if replans:
                 if finish.is_on:
-                    plan, budget, finish = _plan_cool_down(run, plan, done.step), None, EndSwitch()
+                    plan, finish = _plan_cool_down(run, plan, done.step), EndSwitch()
+                    budget = budget if plan.minutes else None
                 elif budget is not None:
                     plan = _replan(run, plan, budget, done.step)
                 saver.plan = plan
