@@ -33,6 +33,7 @@ from .predict.kept_decisions import DecisionFollower
 from .predict.predictor import Predictor
 from .report.decision_section import decide_run
 from .report.page import write_plots
+from .report.verification import Verification, verify_run
 from .runtime import parse_precision
 from .services import (
     bank_versions,
@@ -130,6 +131,16 @@ class Run:
             UsageError: a model alone, or a run that is not finished.
         """
         return decide_run(self.report.parent).metrics
+
+    @isolate
+    def verify(self) -> Verification:
+        """Compute every stored figure again from the stored predictions, and hash the files behind them.
+
+        Raises:
+            UsageError: a model alone, a run that is not finished, or one of masks.
+            DamagedFileError: a figure does not follow from the predictions; it is named.
+        """
+        return verify_run(self.report.parent)
 
     @isolate
     def plots(self) -> list[Path]:

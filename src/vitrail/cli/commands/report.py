@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
+from ...formatting import format_count
 from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Report(Command):
       vitrail report runs/films --for radiology --prevalence nodule=0.02,effusion=0.1
       vitrail report runs/films --claim
       vitrail report runs/films --plots
+      vitrail report runs/films --verify
       vitrail report runs/cells --for inspection --positive defective --prevalence 0.01 --parts-per-minute 180 --hours 8
     """
 
@@ -49,6 +51,9 @@ class Report(Command):
     plots: bool = False
     """Also write ROC and precision-recall curves, net benefit, reliability and confusion matrix into figures/, each as
     SVG and PNG."""
+    verify: bool = False
+    """Compute every stored figure again from the stored predictions, and write verification.json with them and the
+    SHA-256 of the model, its predictions and its plan; exit code 4 where a figure does not follow."""
     json: bool = False
     """Print the paths as JSON."""
 
@@ -56,7 +61,9 @@ class Report(Command):
         """Build the report and print its path."""
         from ...report import claim
         from ...report.page import build_report, write_plots
+        from ...report.verification import verify_run
 
+        verified = verify_run(self.run_folder) if self.verify else None
         path = build_report(self.run_folder, self._make_request())
         plots = write_plots(self.run_folder) if self.plots else []
         appendix = claim.build_claim_appendix(self.run_folder) if self.claim else None
@@ -65,9 +72,18 @@ class Report(Command):
                 {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.num_open}
             )
             extra |= {"plots": [str(one) for one in plots]} if self.plots else {}
+            extra |= {} if verified is None else {"verification": str(verified.path), "sha256": verified.sha256}
             print_json({"report": str(path), **extra})
             return 0
         print(path)
+        if verified is not None:
+            print(
+                f"{verified.path}  ({verified.figures:,} figures of {' and '.join(verified.splits)} follow from the "
+                f"stored predictions, largest difference {verified.largest:.2g}; SHA-256 of "
+                f"{format_count(len(verified.files), 'file')}: {verified.sha256})"
+            )
+            if verified.changed:
+                print(f"Changed since it was verified before: {', '.join(verified.changed)}.")
         if plots:
             print(f"{plots[0].parent}  ({len(plots) // 2} figures, each as SVG and PNG)")
         if appendix is not None:
