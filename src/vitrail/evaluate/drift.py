@@ -228,7 +228,7 @@ def watch_days(
         false_alarms: at most so many in 30 days on average, over all measures together.
     """
     columns = choose_columns(task, reference.scores)
-    order = np.lexsort((_draw_uniform(stream), stream.times))
+    order = np.lexsort((_draw_uniform(stream)[0], stream.times))
     reference, stream = reference.take(_one_per_group(reference)), stream.take(order)
     before = collect_measures(task, names, reference, columns)
     now = collect_measures(task, names, stream, columns)
@@ -237,7 +237,7 @@ def watch_days(
         name: ChangeDetector(values, MONTH_DAYS / (false_alarms * shares[name])) for name, values in before.items()
     }
     sorted_before = {name: np.sort(values) for name, values in before.items()}
-    counted, jitter = _find_new_groups(stream, reference), _draw_uniform(stream)
+    counted, jitter = _find_new_groups(stream, reference), _draw_uniform(stream)[1]
     days = []
     for date, rows in _split_days(stream):
         tested = rows[counted[rows]]
@@ -274,18 +274,21 @@ def _share_alarms(measures: Sequence[str]) -> dict[str, float]:
     return {name: UNLIKE_WEIGHT if name == UNLIKE else rest for name in measures}
 
 
-def _draw_uniform(images: ScoredImages) -> Float64[np.ndarray, " n"]:
-    """A uniform number of 0..1 for each image, which its name and time alone decide, so that it is always the same."""
+def _draw_uniform(images: ScoredImages) -> Float64[np.ndarray, "2 n"]:
+    """Two uniform numbers of 0..1 for each image, for its order and for ties.
+
+    Its name and time alone decide them, so that they are the same whenever the image is looked at.
+    """
     texts = (f"{id}\0{time}" for id, time in zip(images.ids, images.times.tolist(), strict=True))
-    digests = b"".join(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
-    return np.asarray((np.frombuffer(digests, "<u8") >> 11).astype(np.float64) / 2**53)
+    digests = b"".join(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts)
+    return np.asarray((np.frombuffer(digests, "<u8").reshape(-1, 2).T >> 11).astype(np.float64) / 2**53)
 
 
 def _one_per_group(images: ScoredImages) -> Int64[np.ndarray, " m"]:
     """One image of each group at random; without groups all."""
     if images.groups is None:
         return np.arange(len(images))
-    order = np.argsort(_draw_uniform(images), kind="stable")
+    order = np.argsort(_draw_uniform(images)[0], kind="stable")
     return np.sort(order[np.unique(images.groups[order], return_index=True)[1]])
 
 

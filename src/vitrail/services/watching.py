@@ -116,6 +116,7 @@ def watch(
     found, notes = _find_images(run, paths, request)
     predictor = open_predictor(run, device)
     predictor.single_member()
+    own = None if request.normal is not None else load_held_out(run, None, source_object)
     cache = _ScoreCache(find_run(run) / WATCH_FOLDER, predictor)
     names = _score_names(predictor)
     stream = [cache.score(found.labelled(), found.keys(), names, request.skip_bad, track, found.times, found.groups)]
@@ -126,21 +127,21 @@ def watch(
             f"No picture of {', '.join(map(str, paths))} is of {request.since} or later. Give an earlier --since, or "
             "say with --date which column has the days."
         )
-    if request.normal is None:
-        own = load_held_out(run, None, source_object)
+    if own is not None:
         keys = [f"held out|{own.split}|{own.source.ids[row]}" for row in own.rows.tolist()]
         reference = cache.score(own, keys, names, request.skip_bad, track, None, get_groups(own.source, own.rows))
         described = (
             f"{format_count(len(reference), 'picture')} of {own.source.name} that the run has held out ({own.split})"
         )
     else:
+        assert request.normal is not None
         until = images.times.astype("datetime64[D]") <= np.datetime64(request.normal)
         reference, images = images.take(np.flatnonzero(until)), images.take(np.flatnonzero(~until))
         described = f"{format_count(len(reference), 'picture')} from {request.since} to {request.normal_until}"
         if not (len(reference) and len(images)):
             side = "after" if len(reference) else "up to"
             raise DataError(f"There is no picture {side} --normal-until {request.normal_until}, so nothing to compare.")
-    notes += _describe_limits(reference, images, found)
+    notes += [*_describe_limits(reference, images, found), *cache.describe_skipped()]
     measures, days = watch_days(predictor.task, names, reference, images, request.false_alarms)
     report = WatchReport(
         run=str(run), since=days[0].date if request.normal is not None else request.since, reference=described,
@@ -311,6 +312,7 @@ class _ScoreCache:
         self._path = folder / f"scores-{hash_predictor(predictor)[:12]}.jsonl"
         rows = read_score_log(self._path) if self._path.is_file() else []
         self._rows = {row["image"]: row for row in rows}
+        self._skipped: list[tuple[str, str]] = []
 
     def score(
         self, labelled: LabelledImages, keys: Sequence[str], names: Sequence[str], skip_bad: bool, track: Track,
@@ -346,7 +348,15 @@ class _ScoreCache:
             if lines:
                 atomic.append_line(self._path, "\n".join(lines))
             self._rows |= {row["image"]: row for row in map(json.loads, lines)}
+            self._skipped += table.skipped
             yield table
+
+    def describe_skipped(self) -> list[str]:
+        """A sentence about images that could not be read, if there are any."""
+        if not self._skipped:
+            return []
+        (name, why), count = self._skipped[0], format_count(len(self._skipped), "picture")
+        return [f"Left out: {count} that cannot be read, such as {name}: {why}"]
 
 
 def _read_log(path: Path, predictor: Predictor, names: Sequence[str], first: date, notes: list[str]) -> ScoredImages:

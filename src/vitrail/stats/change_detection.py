@@ -50,7 +50,7 @@ class ConformalRanks:
             larger = seen - not_above + (earlier & (some > some[:, None])).sum(1)
             equal = 1 + not_above - below + (earlier & (some == some[:, None])).sum(1)
             parts.append((larger + jitter[start : start + CHUNK] * equal) / (seen + 1 + np.arange(len(some))))
-            self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted, np.sort(some)), np.sort(some))
+            self._sorted = np.insert(self._sorted, np.sort(below), np.sort(some))
         return np.concatenate(parts) if parts else np.zeros(0)
 
 

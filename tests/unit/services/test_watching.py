@@ -216,7 +216,8 @@ def test_what_has_no_held_out_images_or_no_day_is_refused_in_python(world):
 def test_images_that_cannot_be_read_are_left_out_on_request(world, tmp_path):
     folder = shutil.copytree(world / "stream", tmp_path / "stream")  # copies keep their times
     (folder / "999.png").write_bytes(b"no picture")
-    report = vitrail.open("run").watch(folder, SINCE, skip_bad=True)
+    with pytest.warns(UserWarning, match=r"^Left out: 1 picture that cannot be read, such as .*999\.png"):
+        report = vitrail.open("run").watch(folder, SINCE, skip_bad=True)
     assert sum(day.n for day in report.days) == DAYS * PER_DAY
 
 
