@@ -25,8 +25,6 @@ from .subgroups import SubgroupReport
 MONTH_DAYS = 30
 FALSE_ALARMS = 0.1
 """Default of the false alarms in a month."""
-MAX_OUTPUTS = 20
-"""Outputs that are watched: of more the largest ones of the reference."""
 MAX_ALARM_IMAGES = 12
 NOTABLE = 3.0
 """Standard errors by which a score has moved where a day names it."""
@@ -192,29 +190,15 @@ def format_evidence(evidence: float) -> str:
     return f"{evidence:.2f}" if evidence < 100 else f"{evidence:,.0f}" if evidence < 1e6 else ">999,999"
 
 
-def collect_measures(
-    task: Task, names: Sequence[str], images: ScoredImages, columns: Sequence[int]
-) -> dict[str, Float64[np.ndarray, " n"]]:
-    """The numbers that are watched, by name.
-
-    Args:
-        columns: of the scores, as `choose_columns` gives them.
-    """
+def collect_measures(task: Task, names: Sequence[str], images: ScoredImages) -> dict[str, Float64[np.ndarray, " n"]]:
+    """The numbers that are watched, by name; of two classes the probability of the second says all."""
     measures = {} if images.distances is None else {UNLIKE: images.distances}
     if task == "anomaly":
         return {**measures, SCORE: images.scores[:, 0]}
     if task == "classification":
         measures[CONFIDENCE] = images.scores.max(1, initial=0)
-    words = OUTPUT_WORDS.get(task, "probability of")
-    return {**measures, **{f"{words} {names[k]}": images.scores[:, k] for k in columns}}
-
-
-def choose_columns(task: Task, scores: Float64[np.ndarray, "n K"]) -> list[int]:
-    """The outputs that are watched: all, of two classes the second, and of many the `MAX_OUTPUTS` largest ones."""
-    count = scores.shape[1]
-    if task == "classification" and count == 2:
-        return [1]
-    return sorted(np.argsort(-scores.mean(0), kind="stable")[:MAX_OUTPUTS].tolist())
+    words, first = OUTPUT_WORDS.get(task, "probability of"), int(task == "classification" and len(names) == 2)
+    return {**measures, **{f"{words} {names[k]}": images.scores[:, k] for k in range(first, len(names))}}
 
 
 def watch_days(
@@ -227,11 +211,11 @@ def watch_days(
         reference: at least one image.
         false_alarms: at most so many in 30 days on average, over all measures together.
     """
-    columns = choose_columns(task, reference.scores)
     order = np.lexsort((_draw_uniform(stream)[0], stream.times))
     reference, stream = reference.take(_one_per_group(reference)), stream.take(order)
-    before = collect_measures(task, names, reference, columns)
-    now = collect_measures(task, names, stream, columns)
+    now = collect_measures(task, names, stream)
+    before = collect_measures(task, names, reference)
+    before = {name: values for name, values in before.items() if name in now}  # a log may lack the distances
     shares = _share_alarms(list(before))
     detectors = {
         name: ChangeDetector(values, MONTH_DAYS / (false_alarms * shares[name])) for name, values in before.items()
@@ -311,5 +295,4 @@ def _split_days(stream: ScoredImages) -> Iterator[tuple[str, Int64[np.ndarray, "
 def _mean_rank(reference: Float64[np.ndarray, " n"], values: Float64[np.ndarray, " m"]) -> float:
     """The chance that a value is larger than one of a sorted reference; ties count half."""
     sides = [np.searchsorted(reference, values, side=side) for side in ("left", "right")]
-    chance = float(np.mean(sides)) / len(reference)
-    return 0.5 if math.isnan(chance) else chance
+    return float(np.mean(sides)) / len(reference)

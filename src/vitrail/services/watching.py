@@ -141,6 +141,10 @@ def watch(
         if not (len(reference) and len(images)):
             side = "after" if len(reference) else "up to"
             raise DataError(f"There is no picture {side} --normal-until {request.normal_until}, so nothing to compare.")
+    if not len(reference):
+        raise DataError(
+            f"None of the pictures that {run} has held out can be read, so there is nothing to compare with."
+        )
     notes += [*_describe_limits(reference, images, found), *cache.describe_skipped()]
     measures, days = watch_days(predictor.task, names, reference, images, request.false_alarms)
     report = WatchReport(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vitrail.evaluate import drift
-from vitrail.evaluate.drift import ScoredImages, choose_columns, collect_measures, watch_days
+from vitrail.evaluate.drift import ScoredImages, collect_measures, watch_days
 
 NAMES = ("cat", "dog", "emu")
 
@@ -98,16 +98,18 @@ def test_copies_break_the_promise_unless_they_are_groups(respected):
 def test_the_measures_of_each_task():
     images = drawn(30, 0)
     two = replace(images, scores=images.scores[:, :2])
-    columns = choose_columns("classification", two.scores)
-    measures = collect_measures("classification", ("no", "yes"), two, columns)
-    assert list(measures) == ["unlikeness", "confidence", "probability of yes"]
+    assert list(collect_measures("classification", ("no", "yes"), two)) == [
+        "unlikeness", "confidence", "probability of yes",
+    ]  # fmt: skip
     plain = replace(images, distances=None)
-    assert list(collect_measures("anomaly", ("score",), replace(plain, scores=plain.scores[:, :1]), [0])) == ["score"]
-    assert list(collect_measures("regression", NAMES, plain, [0, 2])) == ["value of cat", "value of emu"]
-    assert list(collect_measures("segmentation", NAMES, plain, [1])) == ["area of dog"]
-    many = np.random.default_rng(0).random((10, 50)) + np.arange(50)
-    assert choose_columns("multilabel", many) == list(range(30, 50))
-    measures, days = watch_days("anomaly", ("score",), replace(plain, scores=plain.scores[:, :1]), plain)
+    anomaly = replace(plain, scores=plain.scores[:, :1])
+    assert list(collect_measures("anomaly", ("score",), anomaly)) == ["score"]
+    assert list(collect_measures("multilabel", NAMES, plain)) == [f"probability of {name}" for name in NAMES]
+    assert list(collect_measures("segmentation", ("sky", "sea"), replace(plain, scores=two.scores))) == [
+        "area of sky", "area of sea",
+    ]  # fmt: skip
+    assert watch_days("regression", NAMES, images, plain)[0] == tuple(f"value of {name}" for name in NAMES)
+    measures, days = watch_days("anomaly", ("score",), anomaly, anomaly)
     assert measures == ("score",) and days[0].unlike is None
 
 
