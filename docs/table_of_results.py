@@ -1,4 +1,4 @@
-"""Write the tables of measured figures into README.md and docs/anomaly.md, from benchmarks/results/."""
+"""Write the tables of measured figures into README.md, docs/anomaly.md and docs/watch.md, from benchmarks/results/."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def main() -> None:
     """Replace what stands between the markers."""
     fill(PAGE, "results", table())
     fill(PAGE, "peers", peers())
-    for block, name in (("measured", "anomaly"), ("trials", "anomaly-trials")):
-        fill(PAGE.parent / "docs" / "anomaly.md", block, (RESULTS / f"{name}.md").read_text(encoding="utf-8").strip())
+    for page, block, name in (
+        ("anomaly", "measured", "anomaly"), ("anomaly", "trials", "anomaly-trials"), ("watch", "simulated", "watch"),
+    ):  # fmt: skip
+        fill(PAGE.parent / "docs" / f"{page}.md", block, (RESULTS / f"{name}.md").read_text(encoding="utf-8").strip())
 
 
 def table() -> str:

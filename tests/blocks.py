@@ -83,6 +83,7 @@ COMMANDS = {
     "vitrail train --resume runs/digits": "goes on with a run that was stopped by hand; so does test_resume_changed.py",
     "vitrail train --resume runs/short": "goes on with a run that has ended; test_extended_run.py has its own",
     "vitrail decide runs/cells --rule": "needs ten validation pictures of each kind; test_deciding.py has them",
+    "vitrail watch runs/cells scores.jsonl": "needs the log of a server; tests/unit/services/test_watching.py has one",
     "vitrail evaluate runs/cells other-machine/ --unlike": "needs 99 validation pictures; test_unlike.py has them",
 }
 """Beginnings of commands that are parsed and not run."""

@@ -59,6 +59,8 @@ def tables(folder: Path) -> None:
     write_csv(folder / "films.csv", [("path", "finding", "patient"), *grouped])
     found = [(name, number % 2, number // 2 % 2) for number, name in enumerate(names)]
     write_csv(folder / "findings.csv", [("path", "nodule", "effusion"), *found])
+    days = [(name, f"2026-01-{5 + number:02d}", f"lot {number // 2}") for number, name in enumerate(names)]
+    write_csv(folder / "stream.csv", [("path", "day", "lot"), *days])
     write_csv(folder / "suspects.csv", [("id",), ("defective/001.png",)])
 
 

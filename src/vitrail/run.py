@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date as date_type
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, overload
@@ -17,6 +18,7 @@ from .data.source import Task, parse_task
 from .errors import UsageError
 from .evaluate.compare import Comparison
 from .evaluate.decisions import add_prediction_sets
+from .evaluate.drift import FALSE_ALARMS, WatchReport
 from .evaluate.label_errors import LabelErrorReport
 from .evaluate.ood import OodComparison
 from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
@@ -47,6 +49,7 @@ from .services import (
     publishing,
     study_planning,
     train_progress,
+    watching,
 )
 from .services.bank_versions import TeachResult
 from .services.deciding import DecisionComparison, DecisionRequest
@@ -55,6 +58,7 @@ from .services.explanation import Explanation
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
 from .services.study_planning import StudyPlan
+from .services.watching import WatchRequest
 from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import NO_CUSTOM_FUNCTIONS, CustomAugment, CustomFunctions, CustomLoss
@@ -454,6 +458,43 @@ class Run:
         """
         own = evaluation.warn_of_notes(evaluation.load_held_out(self.path, split, self._trained_on))
         return diagnostics.evaluate_ood(self.predictor, own, diagnostics.load_ood_source(other), skip_bad)
+
+    @isolate
+    def watch(
+        self,
+        images: str | Path | Sequence[str | Path],
+        since: str | date_type,
+        date: str = "",
+        group: str = "",
+        alarms: float = FALSE_ALARMS,
+        labels: object | None = None,
+        normal_until: str | date_type = "",
+        out: str | Path | None = None,
+        skip_bad: bool = False,
+    ) -> WatchReport:
+        """Compare every day of a stream of images with the held-out ones, as `vitrail watch`, and write the page.
+
+        Args:
+            images: folders, files, manifests with a column of days, or score logs of the server.
+            since: the first day.
+            date, group: columns of a manifest.
+            alarms: the promise: at most so many false alarms in 30 days on average.
+            labels: a source with the labels of some of these images, as `evaluate` takes it.
+            normal_until: the days up to this one are normal, and later ones are compared with them.
+            out: file of the page; `watch/watch.html` in the run folder if None.
+
+        Raises:
+            UsageError: a model alone or an ensemble, dates or a rate that are none.
+            DataError: no images since that day, or one whose day is not known or that cannot be read.
+        """
+        paths = [images] if isinstance(images, str | Path) else images
+        request = WatchRequest(
+            since=str(since), date_column=date, group_column=group, false_alarms=alarms, labels=labels,
+            normal_until=str(normal_until), skip_bad=skip_bad, out=None if out is None else Path(out),
+        )  # fmt: skip
+        report = watching.watch(self.path, [str(one) for one in paths], request, self._device, self._trained_on)
+        evaluation.warn_of(report.notes)
+        return report
 
     def _evaluate_predictions(
         self, source: object | None, split: str | None, skip_bad: bool, settings: Mapping[str, object] | None

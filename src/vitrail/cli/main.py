@@ -37,6 +37,7 @@ from .commands.serve import Serve
 from .commands.teach import Teach
 from .commands.train import Train
 from .commands.tune import Tune
+from .commands.watch import Watch
 
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
@@ -50,6 +51,7 @@ COMMANDS: dict[str, type[Command]] = {
     "inspect": Inspect,
     "export": Export,
     "serve": Serve,
+    "watch": Watch,
     "convert": Convert,
     "report": Report,
     "check": Check,
@@ -70,6 +72,7 @@ OTHER_VERBS = {
     **dict.fromkeys(("data", "lint", "verify", "clean"), "check"),
     **dict.fromkeys(("threshold", "thresholds", "calibrate"), "decide"),
     **dict.fromkeys(("benchmark", "speed", "profile"), "bench"),
+    **dict.fromkeys(("monitor", "drift"), "watch"),
     **dict.fromkeys(("env", "settings", "system", "diagnose"), "doctor"),
 }
 """Verb of other programs -> ours of that meaning."""

@@ -183,6 +183,7 @@ def predictions_from_outputs(
         "targets": targets,
         "skipped": tuple(skipped),
         "decision": by.version,
+        "distances": distances,
     }
     if task == "anomaly":
         scores = outputs.reshape(len(rows))
@@ -392,7 +393,7 @@ def average_predictions(tables: Sequence[TaskPredictions], decisions: Decisions)
     """
     if len(tables) == 1:
         return tables[0]
-    first = replace(tables[0], is_unlike_known=all(one.is_unlike_known for one in tables))
+    first = replace(tables[0], is_unlike_known=all(one.is_unlike_known for one in tables), distances=None)
     votes = [np.array([why == UNLIKE for why in one.abstain_column()], np.float64) for one in tables]
     unlike = np.asarray(np.mean(votes, axis=0) >= 0.5)
     if isinstance(first, RegressionPredictions):

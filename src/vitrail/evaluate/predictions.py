@@ -608,8 +608,8 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
 def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
     """The arrays of a table with one row per image, but for the targets."""
     if isinstance(table, RegressionPredictions):
-        return {name: vars(table)[name] for name in ("values", "ranges", "masks", "overlaps")}
-    arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities}
+        return {name: vars(table)[name] for name in ("values", "ranges", "masks", "overlaps", "distances")}
+    arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities, "distances": table.distances}
     arrays["predicted"] = decision_array(table)
     if isinstance(table, ClassificationPredictions):
         arrays |= {name: vars(table)[name] for name in ("sets", "scores", "p_values", "defect_types")}

@@ -90,6 +90,9 @@ class PredictionTable(ABC):
     """Name of the kept decision that has answered; "" for that of the training."""
     is_unlike_known: bool = True
     """Whether the model can tell images unlike its training images; with too few validation images it cannot."""
+    distances: np.ndarray | None = None
+    """float64 [n]: how far the features of each image are from those of the training; not part of the file. None where
+    the model has no statistics of them, or several models have answered."""
 
     @property
     def abstained(self) -> np.ndarray:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ from ..errors import DamagedFileError, UsageError, VitrailError
 from ..evaluate.decisions import Decisions
 from ..evaluate.inference import DTYPES
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions, decision_array
+from ..evaluate.score_log import format_score_lines
 from ..files import strict_json
+from ..files.atomic import append_line
 from ..predict import exported
 from ..predict.embedder import Embedder, compute_features
 from ..predict.kept_decisions import DecisionFollower, KeptDecisions
@@ -80,6 +84,9 @@ class ServedModel:
         self._follower = None if folder is None else DecisionFollower(folder)
         self._scores: dict[str, Any] | None = None
         self._predictors: dict[Decisions, Predictor] = {predictor.decisions: predictor}
+        self.score_log: Path | None = None
+        """A file that gets a line with the scores of each answered image; see `evaluate.score_log`."""
+        self._log_lock = threading.Lock()
         self.spec = predictor.spec
         self.threads = 1
         """CPU threads of the forward pass; 1 on another device."""
@@ -165,6 +172,8 @@ class ServedModel:
 
     def _make_batch(self, predictions: TaskPredictions, outputs: Sequence[np.ndarray]) -> PredictionBatch:
         is_regression = isinstance(predictions, RegressionPredictions)
+        if self.score_log is not None:
+            self._append_scores(self.score_log, predictions)
         if isinstance(predictions, RegressionPredictions) and predictions.masks is not None:
             abstained = np.zeros(len(predictions), np.int64)
             named = {exported.MASKS: predictions.masks, exported.ABSTAINED: abstained}
@@ -179,6 +188,16 @@ class ServedModel:
         reasons = predictions.abstain_reasons or ("",) * len(predictions)
         named[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in reasons], np.int64)
         return PredictionBatch(predictions.records(), named)
+
+    def _append_scores(self, path: Path, predictions: TaskPredictions) -> None:
+        """Append the scores to the log; a log that cannot be written is an error of the log, and no answer is lost."""
+        time_of_day = datetime.now().isoformat(timespec="milliseconds")
+        lines = format_score_lines(predictions, predictions.ids, time_of_day)
+        try:
+            with self._log_lock:
+                append_line(path, "\n".join(lines))
+        except (OSError, VitrailError) as error:
+            LOGGER.error("%s answers are missing in the score log: %s", len(predictions), error)
 
     def embed_image(self, image: Integer[Tensor, "C h w"]) -> dict[str, Any]:
         """The features that the head reads, of one image."""
@@ -299,11 +318,13 @@ def load_served_model(
     threads: int,
     changes: Mapping[str, str],
     on_broken: Callable[[], None],
+    score_log: Path | None = None,
 ) -> ServedModel:
     """Load a model in the thread that will run it, and try it.
 
     Args:
         precision: of the matrix products, as `runtime.parse_precision` takes it.
+        score_log: as in `ServedModel`.
         threads: of torch in this thread; 0 measures whether one or all of the machine's give more throughput.
 
     Raises:
@@ -319,6 +340,7 @@ def load_served_model(
     if predictor.device.type == "cpu":
         model.threads = threads or choose_threads(*model.make_typical_batch(), torch.get_num_threads())
     model.warm_up()
+    model.score_log = score_log  # from now on: what was tried is no answer
     return model
 
 

@@ -54,6 +54,8 @@ class ServeRequest:
     limits: ServerLimits = field(default_factory=ServerLimits)
     log: RequestLog | None = None
     """As `log_request` of `Service`."""
+    score_log: Path | None = None
+    """As in `ServedModel`."""
 
 
 def choose_model_name(model: str, name: str) -> str:
@@ -143,6 +145,7 @@ async def _run_until_stopped(
         request.precision,
         request.threads,
         request.changes,
+        score_log=request.score_log,
     )
     service = Service(request.name, request.limits, tokens, open_model, on_ready, on_failed, request.log)
     server = StoppableServer(_make_uvicorn_config(request, service), drain)

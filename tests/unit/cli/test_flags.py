@@ -29,7 +29,8 @@ FLAGS = {
     "export": """--formats --to --out --layout --private --dry-run --resize --precision --calibrate --force
                  --runtime --fetch --prove --json --debug""",
     "serve": """--host --port --name --token-file --proxy --max-bytes --max-pictures --batch --waiting --per-client
-                --deadline --slow --workers --threads --device --precision --log --json --debug""",
+                --deadline --slow --workers --threads --device --precision --log --score-log --json --debug""",
+    "watch": "--since --date --group --alarms --labels --normal-until --out --skip-bad --device --json --debug",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--for --positive --prevalence --parts-per-minute --hours --claim --plots --verify --json --debug",
@@ -50,6 +51,7 @@ WORDS = {
     "inspect": ("model",),
     "export": ("model",),
     "serve": ("model",),
+    "watch": ("run_folder", "paths"),
     "convert": ("model",),
     "report": ("run_folder",),
     "check": ("source",),

@@ -21,6 +21,16 @@ def opened(run) -> ServedModel:
     return load_served_model(str(run), "tiny", "cpu", "float32", 1, {}, lambda: None)
 
 
+def test_what_is_tried_before_the_first_request_is_no_line_of_the_score_log(tmp_path):
+    log = tmp_path / "scores.jsonl"
+    found = load_served_model(
+        str(store_run(tmp_path / "run")), "tiny", "cpu", "float32", 1, {}, lambda: None, score_log=log
+    )
+    assert not log.exists()
+    found.predict_batch(NAMES, images_of(found))
+    assert len(log.read_text().splitlines()) == len(NAMES)
+
+
 def images_of(found: ServedModel) -> object:
     import torch
 

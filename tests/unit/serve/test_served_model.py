@@ -11,6 +11,7 @@ import torch
 from exportable import BOTH, member, pictures
 from vitrail.data.parallel import ImageName
 from vitrail.errors import DamagedFileError, UsageError
+from vitrail.evaluate.score_log import read_score_log
 from vitrail.evaluate.tta import TtaViews
 from vitrail.explain.faithfulness.map_choice import MapChoice
 from vitrail.explain.methods import METHODS, default_method
@@ -208,3 +209,18 @@ def test_pictures_of_another_range_are_not_scaled_twice():
         opened().explainer, torch.from_numpy(picture).permute(2, 0, 1), SQUARE, "attention", None
     )
     np.testing.assert_allclose(told["values"], other["values"], rtol=1e-5)
+
+
+def test_the_score_log_has_a_line_for_each_answer_and_none_of_trials(tmp_path, caplog):
+    found = opened(decided="unlike")
+    found.score_log = tmp_path / "scores.jsonl"
+    answered = found.predict_batch(NAMES, images_of(found))
+    found.predict_batch(NAMES[:2], images_of(found, 2))
+    rows = read_score_log(found.score_log)
+    assert [row["image"] for row in rows] == [name.id for name in (*NAMES, *NAMES[:2])]
+    for row, answer in zip(rows, answered.rows, strict=False):
+        assert row["scores"] == {name: answer[f"prob_{name}"] for name in found.predictor.classes}
+        assert (row["abstain"] or "no") == answer["abstain"] and row["unlike"] > 0
+    found.score_log = tmp_path  # a folder cannot be written as a file
+    assert len(found.predict_batch(NAMES, images_of(found)).rows) == len(NAMES)
+    assert "5 answers are missing in the score log" in caplog.text

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import UsageError
+from ...files.disk import check_writable
 from ...runtime import PrecisionName, count_usable_cores
 from ...serve.auth import BearerTokens, read_tokens
 from ...serve.limits import ServerLimits
@@ -78,6 +79,9 @@ class Serve(Command):
     """Number format of the answers: float32 is the same on every machine, bf16 and fp16 are faster on some."""
     log: bool = False
     """Print a line for each request: when it ended, its path, its status and its seconds; no names, no addresses."""
+    score_log: Path | None = None
+    """Append a line with the time, the file's name and the scores of every answered picture to this .jsonl file, for
+    vitrail watch; no picture is kept."""
     json: bool = False
     """Print where it listens, that it is ready, that it has stopped, and with --log requests, as lines of JSON."""
     changes: tuple[tuple[str, str], ...] = ()
@@ -91,6 +95,10 @@ class Serve(Command):
             )
         from ...serve.server import ServeRequest, choose_model_name, run_server
 
+        if self.score_log is not None:
+            if self.score_log.suffix.lower() != ".jsonl":
+                raise UsageError(f"A score log is a file whose name ends in .jsonl. Got --score-log {self.score_log}.")
+            check_writable(self.score_log)
         tokens = read_tokens(self.token_file, os.environ)
         limits = ServerLimits(
             max_body_bytes=self.max_bytes,
@@ -115,6 +123,7 @@ class Serve(Command):
             changes=dict(self.changes),
             limits=limits,
             log=self._print_request if self.log else None,
+            score_log=self.score_log,
         )
         run_server(request, tokens, lambda listener: self._print_listening(listener, tokens), self._print_ready)
         self._print_line("stopped", {"stopped": request.name})

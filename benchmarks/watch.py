@@ -1,0 +1,292 @@
+"""False alarms of `vitrail watch` in simulated months without a change, and the days until it notices one.
+
+    python benchmarks/watch.py [--elpv ELPV]
+
+A small model is trained on Fashion-MNIST without the class Bag, and one on ELPV's cells without those that are surely
+defective. Its scores and features are computed once for the test pictures of every condition: as they are, darker,
+blurred, of another camera (gamma, contrast, noise), and those of the class that the training had not. Months are drawn
+from these without replacement: the reference, then days of pictures, so that a month without a change has none.
+
+Rows `null` have 1,000 months of 30 days; of `grouped` ones every picture comes with four copies on the same day, which
+the promise counts as one group, or wrongly as five pictures. Rows `drift` have ten days without a change and thirty
+with it: on all pictures, or on a tenth of them (new class), or with twice the share of one class (prevalence). Rows
+that are there are kept. Writes benchmarks/results/watch.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from elpv import read_cells
+from making.records import Results, Row, commit
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+
+import vitrail
+from vitrail.data.open import open_source
+from vitrail.evaluate.drift import ScoredImages, watch_days
+from vitrail.evaluate.predictions import ClassificationPredictions
+from vitrail.evaluate.tta import TtaViews
+from vitrail.predict.predictor import Predictor
+
+MONTHS, REPEATS = 1000, 50
+DAYS_BEFORE, DAYS_AFTER = 10, 30
+PROMISE = 0.1
+CONDITIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "clean": lambda images: images,
+    "darkening": lambda images: images * 0.8,
+    "blur": lambda images: gaussian_filter(images, (0, images.shape[1] / 56, images.shape[1] / 56)),
+    "camera": lambda images: (
+        255 * (0.06 + 0.88 * (images / 255) ** 0.9) + np.random.default_rng(0).normal(0, 6, images.shape)
+    ),
+}
+"""float32 [n, H, W] of 0..255 -> the same under this condition."""
+
+
+class Pool(NamedTuple):
+    """Scores of every condition, and the classes of the test pictures."""
+
+    names: tuple[str, ...]
+    scored: dict[str, ScoredImages]
+    """By condition; new class has pictures of its own."""
+    classes: np.ndarray
+    reference: int
+    """Pictures of a reference; the others are for the stream."""
+    per_day: tuple[int, ...]
+
+
+def main() -> None:
+    """Train, score the pools, simulate."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--elpv", type=Path, help="ELPV's folder with labels.csv and images/")
+    parser.add_argument("--folder", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    results = Results("watch")
+    makers = {"fashion-mnist": make_fashion_pool}
+    if options.elpv is None:
+        print("watch: no solar cells, they need --elpv; see --help")
+    else:
+        makers["elpv"] = partial(make_cells_pool, elpv=options.elpv)
+    for source, make in makers.items():
+        pool = make(options.folder)
+        few, many = pool.per_day[0], pool.per_day[-1]
+        for per_day, promise in dict.fromkeys(((few, PROMISE), (many, PROMISE), (few, 1.0))):
+            key: Row = {"source": source, "kind": "null", "per_day": per_day, "promise": promise}
+            print(results.row(key, partial(simulate_null, pool, per_day, promise)), flush=True)
+        for per_day in pool.per_day:
+            for drift in ("darkening", "blur", "camera", "new class", "prevalence"):
+                key = {"source": source, "kind": "drift", "drift": drift, "per_day": per_day}
+                print(results.row(key, partial(simulate_drift, pool, drift, per_day)), flush=True)
+        for respected in (True, False):
+            key = {"source": source, "kind": "grouped", "per_day": few, "respected": respected}
+            print(results.row(key, partial(simulate_null, pool, few, PROMISE, 5, respected)), flush=True)
+    results.write({})
+    results.path.with_suffix(".md").write_text(describe(results.rows), encoding="utf-8")
+
+
+def describe(rows: list[Row]) -> str:
+    """Both tables, for docs/watch.md."""
+    lines = [
+        "| pictures a day | promised in a month | false alarms in a month | months with one |",
+        "|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        if row["kind"] == "drift":
+            continue
+        groups = (
+            ""
+            if row["kind"] == "null"
+            else (
+                f", each five times, as {'groups' if row['respected'] else 'five pictures: the promise does not hold'}"
+            )
+        )
+        promise = row.get("promise", PROMISE)
+        lines.append(
+            f"| {row['per_day']}{groups} ({row['source']}) | {promise:g} | {row['alarms_in_a_month']:.3f} | "
+            f"{row['months_with_an_alarm']:.1%} |"
+        )
+    lines += ["", "| change | pictures a day | days until noticed: 10 %, median, 90 % of the changes | in 30 days |"]
+    lines.append("|---|---|---|---:|")
+    for row in rows:
+        if row["kind"] == "drift":
+            days = ", ".join("more than 30" if one is None else str(one) for one in row["days_until_noticed"])
+            lines.append(
+                f"| {row['drift']} ({row['source']}) | {row['per_day']} | {days} | {row['noticed_in_30_days']:.0%} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+# -- Pools.
+
+
+def make_fashion_pool(folder: Path) -> Pool:
+    """A model of nine classes of Fashion-MNIST, and its scores of 10,000 test pictures."""
+    source = open_source("fashion-mnist")
+    images, targets, names = np.asarray(source.images), source.targets, np.array(source.classes, object)
+    known = targets != source.classes.index("Bag")
+    train = np.intersect1d(source.splits["train"], np.flatnonzero(known))[:20_000]
+    test = source.splits["test"]
+    run = fit(folder / "watch-fashion-mnist", images[train], names[targets[train]], 800, "vit_nano_patch4_28")
+    old, new = test[known[test]], test[~known[test]]
+    return score_pool(run, images[old], images[new], targets[old], 4000, (10, 30, 100))
+
+
+def make_cells_pool(folder: Path, elpv: Path) -> Pool:
+    """A model of solar cells, sound or perhaps defective, and its scores of half and of surely defective ones."""
+    cells = read_cells(elpv / "labels.csv")
+    images = np.stack([_read_cell(elpv / name) for name, _, _ in cells])
+    shares = np.array([share for _, share, _ in cells])
+    order = np.random.default_rng(0).permutation(np.flatnonzero(shares < 0.9))
+    train, test = np.split(order, [len(order) // 2])
+    targets = (shares > 0.1).astype(np.int64)
+    names = np.array(["sound", "doubtful"], object)[targets]
+    run = fit(folder / "watch-elpv", images[train], names[train], 300, "vit_tiny_patch16_96")
+    return score_pool(run, images[test], images[shares > 0.9], targets[test], 450, (10,))
+
+
+def _read_cell(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("L").resize((96, 96), Image.Resampling.BOX))
+
+
+def fit(folder: Path, images: np.ndarray, names: np.ndarray, steps: int, model: str) -> vitrail.Run:
+    """Train a run, or open it if it is there."""
+    if (folder / "report.json").is_file():
+        return vitrail.open(folder)
+    settings = {"compute.threads": 1, "data.test_fraction": 0.05}  # the pool is held out from all of it
+    return vitrail.fit((images, names), model=model, steps=steps, device="cpu", out=folder, settings=settings)
+
+
+def score_pool(
+    run: vitrail.Run, old: np.ndarray, new: np.ndarray, classes: np.ndarray, reference: int, per_day: tuple[int, ...]
+) -> Pool:
+    """The scores of old pictures under every condition and of new ones; they are kept in the run folder."""
+    member = run.predictor.single_member()
+    predictor = Predictor([replace(member, settings=replace(member.settings, views=TtaViews()))])  # one view is quick
+    scored = {}
+    for name, change in {**CONDITIONS, "new class": CONDITIONS["clean"]}.items():
+        file = run.path / f"scores-{name.replace(' ', '-')}.npz"
+        if not file.is_file():
+            images = change((new if name == "new class" else old).astype(np.float32))
+            table = predictor.predict(list(images.clip(0, 255).round().astype(np.uint8)))
+            assert isinstance(table, ClassificationPredictions) and table.distances is not None
+            np.savez(file, distances=table.distances, scores=table.probabilities, abstained=table.abstained)
+        stored = np.load(file)
+        n = len(stored["scores"])
+        scored[name] = ScoredImages(
+            ids=("",) * n, times=np.zeros(n, "datetime64[s]"), groups=None, distances=stored["distances"],
+            scores=stored["scores"].astype(np.float64), abstained=stored["abstained"],
+        )  # fmt: skip
+    return Pool(predictor.classes, scored, classes, reference, per_day)
+
+
+# -- Months.
+
+
+def dated(images: ScoredImages, days: np.ndarray, month: int, groups: np.ndarray | None = None) -> ScoredImages:
+    """The images with a day each, and names that differ from month to month, by which ties are broken."""
+    times = np.datetime64("2026-01-01T12:00:00") + days.astype("timedelta64[D]")
+    return ScoredImages(
+        ids=tuple(f"{month}-{row}" for row in range(len(images))), times=times.astype("datetime64[s]"), groups=groups,
+        distances=images.distances, scores=images.scores, abstained=images.abstained,
+    )  # fmt: skip
+
+
+def simulate_null(pool: Pool, per_day: int, promise: float, copies: int = 1, respected: bool = False) -> Row:
+    """Months without a change: alarms in each.
+
+    Args:
+        copies: how often each picture comes on its day.
+        respected: whether the copies are groups.
+    """
+    clean, alarms = pool.scored["clean"], []
+    for month in range(MONTHS):
+        rows = np.random.default_rng((1, month)).permutation(len(clean))[: pool.reference + 30 * per_day]
+        reference = clean.take(rows[: pool.reference])
+        repeated = np.repeat(rows[pool.reference :], copies)
+        groups = np.repeat(np.arange(30 * per_day), copies) if respected else None
+        stream = dated(clean.take(repeated), np.repeat(np.arange(30), per_day * copies), month, groups)
+        days = watch_days("classification", pool.names, reference, stream, promise)[1]
+        alarms.append(sum(len(day.alarms) for day in days))
+    found = np.array(alarms)
+    return {
+        "months": MONTHS,
+        "alarms_in_a_month": float(found.mean()),
+        "months_with_an_alarm": float((found > 0).mean()),
+        "reference": pool.reference,
+        "commit": commit(),
+    }
+
+
+def simulate_drift(pool: Pool, drift: str, per_day: int) -> Row:
+    """Days from a change until the first alarm; before it a false one is counted, and the test begins anew."""
+    delays, false, measures = [], 0, dict[str, int]()
+    days = DAYS_BEFORE + DAYS_AFTER
+    for repeat in range(REPEATS):
+        generator = np.random.default_rng((2, repeat))
+        rows = generator.permutation(len(pool.classes))
+        before, after, rest = np.split(
+            rows[pool.reference :], [DAYS_BEFORE * per_day, min(days * per_day, len(rows) - pool.reference)]
+        )
+        numbers = np.arange(len(before) + len(after)) // per_day
+        now = changed(pool, drift, after, rest, generator)
+        first, clean = [pool.scored["clean"].take(some) for some in (rows[: pool.reference], before)]
+        stream = dated(join(clean, now), numbers, repeat)
+        found = watch_days("classification", pool.names, first, stream, PROMISE)[1]
+        false += any(day.alarms for day in found[:DAYS_BEFORE])
+        place = next((place for place, day in enumerate(found[DAYS_BEFORE:], 1) if day.alarms), None)
+        delays.append(np.inf if place is None else place)
+        for alarm in found[DAYS_BEFORE + place - 1].alarms if place else ():
+            measures[alarm.measure] = measures.get(alarm.measure, 0) + 1
+    quantiles = np.quantile(delays, [0.1, 0.5, 0.9], method="inverted_cdf")
+    return {
+        "repeats": REPEATS,
+        "days_until_noticed": [None if np.isinf(one) else int(one) for one in quantiles],
+        "noticed_in_7_days": float(np.mean(np.array(delays) <= 7)),
+        "noticed_in_30_days": float(np.isfinite(delays).mean()),
+        "false_alarms_before": false / REPEATS,
+        "first_measures": dict(sorted(measures.items(), key=lambda pair: -pair[1])[:3]),
+        "commit": commit(),
+    }
+
+
+def changed(
+    pool: Pool, drift: str, rows: np.ndarray, others: np.ndarray, generator: np.random.Generator
+) -> ScoredImages:
+    """Pictures after the change: these rows under another condition, or partly others instead."""
+    clean = pool.scored["clean"]
+    if drift in CONDITIONS:
+        return pool.scored[drift].take(rows)
+    if drift == "new class":
+        new = pool.scored["new class"]
+        replaced = np.flatnonzero(generator.random(len(rows)) < 0.1)[: len(new)]
+        parts = join(clean.take(rows), new.take(generator.permutation(len(new))[: len(replaced)]))
+        order = np.arange(len(rows))
+        order[replaced] = len(rows) + np.arange(len(replaced))
+        return parts.take(order)
+    grown = pool.classes == pool.classes.max()
+    share = 2 * grown.mean()
+    weights = np.where(grown, share / grown.sum(), (1 - share) / (~grown).sum())
+    everything = np.concatenate([rows, others])
+    chosen = generator.choice(everything, len(rows), p=weights[everything] / weights[everything].sum())
+    return clean.take(chosen)
+
+
+def join(one: ScoredImages, other: ScoredImages) -> ScoredImages:
+    """Both one after the other."""
+    assert one.distances is not None and other.distances is not None
+    return ScoredImages(
+        ids=one.ids + other.ids, times=np.concatenate([one.times, other.times]), groups=None,
+        distances=np.concatenate([one.distances, other.distances]),
+        scores=np.concatenate([one.scores, other.scores]), abstained=np.concatenate([one.abstained, other.abstained]),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
