@@ -438,7 +438,7 @@ def _try_attention(
     if task == "classification":
         wanted = np.where(truth[:, None] < 0, np.nan, np.eye(values.shape[1])[truth])
     else:
-        wanted = truth if scaling is None else scaling.standardize(truth).astype(np.float64)
+        wanted = (truth if scaling is None else scaling.standardize(truth)).astype(np.float64)
     parts = permutation(seed, "cases", 0, len(truth)) % NUM_FOLDS  # of each case
     best: tuple[float, float, np.ndarray, np.ndarray] | None = None
     for penalty in PENALTIES:
@@ -521,7 +521,7 @@ def read_case_pool(
     noted = info[CASES_KEY]
     try:
         if not isinstance(noted, Mapping):
-            raise UsageError(f"{CASES_KEY} must be a table. Got {noted!r}.")
+            raise UsageError(f"{where}: {CASES_KEY} must be a table. Got {noted!r}.")
         pool = config.read(CasePool, noted, where)
     except UsageError as error:
         raise DamagedFileError(f"{error} Use another copy.") from error

@@ -129,7 +129,8 @@ def case_context(
         metrics, predictions: of the images.
     """
     case_metrics = facts.metrics_for_split(f"{metrics.split}{CASES_SUFFIX}")
-    if cases is None or case_metrics is None or predictions.shares is None:
+    shares = predictions.shares
+    if cases is None or case_metrics is None or shares is None:
         return None
     named: dict[str, list[int]] = {}
     for row, name in enumerate(predictions.case_names):
@@ -137,8 +138,8 @@ def case_context(
     rows = []
     for case in image_selection.select_images(cases, MAX_CASES)[: 2 * MAX_CASES].tolist():
         members = named[cases.ids[case]]
-        loudest = max(members, key=lambda row: float(predictions.shares[row]))
-        share = float(predictions.shares[loudest])
+        loudest = max(members, key=lambda row: float(shares[row]))
+        share = float(shares[loudest])
         rows.append(
             CaseRow(cases.ids[case], len(members), describe_answer(cases, case), predictions.ids[loudest], share)
         )
@@ -156,8 +157,10 @@ def describe_answer(predictions: TaskPredictions, row: int) -> str:
         p_values = predictions.p_values
         figure = f"{predictions.confidences[row]:.1%}" if p_values is None else f"p {p_values[row]:.3g}"
         return f"{predictions.target_names[row]}, answered {predictions.labels[row]} ({figure})"
-    of_labels = isinstance(predictions, MultilabelPredictions)
-    lines = label_lines(predictions, row) if of_labels else column_lines(predictions, row)
+    if isinstance(predictions, MultilabelPredictions):
+        lines = label_lines(predictions, row)
+    else:
+        lines = column_lines(predictions, row)
     return "; ".join(f"{line.before} {line.name}{line.after}".strip() for line in lines)
 
 

@@ -117,6 +117,7 @@ def evaluate_model(
     metrics = compute_metrics(predictions, predictor.scaling, groups, decisions.ordered, decisions.promise)
     if predictor.case_pool is not None and groups is not None:
         predictions = predictor.add_cases(predictions, groups)
+        assert predictions.cases is not None
         cases = compute_metrics(predictions.cases, predictor.scaling, None, decisions.ordered)
     if isinstance(metrics, AnomalyMetrics):
         member = predictor.single_member()
