@@ -5,9 +5,9 @@
 
 Cases that are drawn for it, of a fifth each for validation and test; every picture is labelled as its case is:
 `views` four digits of one class under noise of standard deviation 100 (of 255); `needle` one digit among three pictures
-without one, noise or an even grey; `defect` a module of four solar cells of ELPV, of which exactly one is defective, or
-none; `alike` four cells that are all defective, or all sound. The digits are learnt from random values in 600 steps, the
-cells by a probe of frozen DINOv2-S/14 at 112 pixels.
+without one, noise or a ramp of grey; `defect` a module of four solar cells of ELPV, of which exactly one is defective, or
+none; `alike` four cells that are all defective, or all sound. The digits are learnt from random values in 600 steps,
+the cells by a probe of frozen DINOv2-S/14 at 112 pixels.
 
 One model is trained for each set and seed; every pool is then fitted to its validation cases and measured on its test
 cases, 95 % intervals over cases (of the pictures over cases too). Rows that are there are kept. Writes
@@ -38,7 +38,7 @@ from vitrail.predict.predictor import Predictor
 from vitrail.services.evaluation import load_held_out
 from vitrail.train.dataset import Dataset
 
-SIZE, DIGIT_CASES, NOISE = 4, 440, 100
+SIZE, DIGIT_CASES, NOISE = 4, 430, 100
 SETTINGS = ("mean", "max", "attention", "auto")
 WORDS = ("--data.targets", "label", "--group", "case", "--case", "auto", "--data.val_fraction", "0.2",
          "--data.test_fraction", "0.2")  # fmt: skip
@@ -89,8 +89,10 @@ def draw_digits(name: str, folder: Path, seed: int) -> None:
         else:
             images = [pixels[next(unused[digit])]]
             for _ in range(SIZE - 1):
-                grey = generator.uniform(0, 255)
-                images.append(generator.uniform(0, 255, (8, 8)) if generator.random() < 0.5 else np.full((8, 8), grey))
+                y, x = np.mgrid[-1:1:8j, -1:1:8j]
+                (down, right), level = generator.normal(0, 60, 2), generator.uniform(50, 205)
+                ramp = level + down * y + right * x + generator.normal(0, 5, (8, 8))
+                images.append(ramp if generator.random() < 0.5 else generator.uniform(0, 255, (8, 8)))
         for place, k in enumerate(generator.permutation(SIZE).tolist()):
             cells.append((f"{case:03d}-{place}.png", f"digit {digit}", f"case {case:03d}"))
             Image.fromarray(images[k].clip(0, 255).astype(np.uint8)).save(folder / cells[-1][0])

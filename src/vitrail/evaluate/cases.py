@@ -21,7 +21,7 @@ from ..data.source import Task
 from ..errors import DamagedFileError, DataError, UsageError
 from ..formatting import format_count
 from ..randomness import permutation
-from .calibration import MIN_IMAGES, TargetScaling, fit_temperature
+from .calibration import TargetScaling, fit_temperature
 from .decisions import UNLIKE, Decisions, fit_decisions, predictions_from_outputs, read_decisions
 from .metrics import CASES_SUFFIX
 from .predictions import (
@@ -39,8 +39,9 @@ CASES_KEY = "cases"
 PoolMethod = Literal["mean", "max", "attention"]
 POOL_METHODS: tuple[PoolMethod, ...] = get_args(PoolMethod)
 CASE_TASKS = ("classification", "multilabel", "regression")
-MIN_ATTENTION_CASES = 20
-"""Validation cases that attention over images takes."""
+MIN_CASES = 20
+"""Validation cases that attention over images takes, and a temperature of cases: pooled probabilities have none of their
+own, so that a few cases tell more than they do of images."""
 NUM_FOLDS = 5
 """Parts of the validation cases: each is answered by an attention that was fitted to the others."""
 PENALTIES = (0.3, 0.03, 0.003)
@@ -238,9 +239,9 @@ def check_case_settings(
             f"--case {setting} is fitted on the validation cases of one run, and --folds trains several. Leave one out."
         )
     count = len(np.unique(validation_groups))
-    if setting == "attention" and count < MIN_ATTENTION_CASES:
+    if setting == "attention" and count < MIN_CASES:
         raise UsageError(
-            f"--case attention is fitted to validation cases and takes {MIN_ATTENTION_CASES} of them; there are "
+            f"--case attention is fitted to validation cases and takes {MIN_CASES} of them; there are "
             f"{count}. Take --case mean, or a larger --data.val_fraction."
         )
 
@@ -354,13 +355,13 @@ def fit_case_pool(
             inputs = np.column_stack([outputs, np.zeros(len(outputs), np.float32)])
             pooled = pool.pool_images(task, inputs, members, positive).outputs
             tried[method] = _Trial(pool, pooled, _case_losses(task, pooled, truth, scaling))
-        elif len(names) >= MIN_ATTENTION_CASES:
+        elif len(names) >= MIN_CASES:
             tried[method] = _try_attention(task, outputs, features, members, truth, scaling, temperature, seed)
     method, reason = _choose_pool(setting, tried, len(names))
     chosen = tried[method]
     answers = chosen.outputs if scaling is None else scaling.unstandardize(chosen.outputs)
     decisions = (
-        fit_decisions(task, settings, classes, answers, truth)
+        fit_decisions(task, settings, classes, answers, truth, min_images=MIN_CASES)
         if len(names)
         else Decisions(ordered=settings.ordered, miss=settings.conformal_alpha, positive=settings.positive)
     )
@@ -388,7 +389,7 @@ def _choose_pool(setting: CaseSetting, tried: Mapping[PoolMethod, _Trial], count
         return "mean", "no validation case has a known target to choose by"
     plain: PoolMethod = min(("mean", "max"), key=lambda name: float(tried[name].losses.mean()))
     if "attention" not in tried:
-        few = f"attention takes {MIN_ATTENTION_CASES}"
+        few = f"attention takes {MIN_CASES}"
         return plain, f"the smaller loss of mean and max on {cases}; {few}"
     gains = tried[plain].losses - tried["attention"].losses
     error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
@@ -501,10 +502,10 @@ def _fit_query(
 
 def describe_case_limits(pool: CasePool, task: Task) -> list[str]:
     """What too few validation cases leave undecided, in sentences."""
-    if task == "regression" or pool.decisions.temperature or pool.cases >= MIN_IMAGES:
+    if task == "regression" or pool.decisions.temperature or pool.cases >= MIN_CASES:
         return []
     return [
-        f"Probabilities of cases are not calibrated, which takes {MIN_IMAGES} validation cases and had {pool.cases:,}."
+        f"Probabilities of cases are not calibrated, which takes {MIN_CASES} validation cases and had {pool.cases:,}."
     ]
 
 

@@ -208,8 +208,8 @@ def test_temperature_and_threshold_of_cases_are_fitted_to_cases():
     found = done.cases.indices[done.cases.targets == 1]
     assert (found == 1).mean() >= 0.95
     assert describe_case_limits(pool, "classification") == []
-    few = fit(draw_bags(0, cases=30))
-    assert "takes 100 validation cases and had 30" in describe_case_limits(few, "classification")[0]
+    few = fit(draw_bags(0, cases=12))
+    assert "takes 20 validation cases and had 12" in describe_case_limits(few, "classification")[0]
 
 
 def test_with_few_cases_attention_is_left_out_and_without_any_the_mean_is_taken():
