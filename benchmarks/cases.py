@@ -3,11 +3,11 @@
     python benchmarks/cases.py --elpv ELPV --dinov2 DINOV2     # ELPV, DINOV2: as benchmarks/elpv.py
     python benchmarks/cases.py                                 # the digits alone, five minutes
 
-Cases that are drawn for it, of a fifth each for validation and test; every picture is labelled as its case is:
-`views` four digits of one class under noise of standard deviation 100 (of 255); `needle` one digit among three pictures
-without one, noise or a ramp of grey; `defect` a module of four solar cells of ELPV, of which exactly one is defective, or
-none; `alike` four cells that are all defective, or all sound. The digits are learnt from random values in 600 steps,
-the cells by a probe of frozen DINOv2-S/14 at 112 pixels.
+The cases are drawn for it, a fifth each for validation and test, and every picture is labelled as its case is: `views`
+four digits of one class under noise of standard deviation 100 (of 255); `needle` one digit among three pictures without
+one, noise or a ramp of grey; `defect` a module of four solar cells of ELPV, of which exactly one is defective, or none;
+`alike` four cells that are all defective, or all sound. The digits are learnt from random values in 600 steps, the
+cells by a probe of frozen DINOv2-S/14 at 112 pixels.
 
 One model is trained for each set and seed; every pool is then fitted to its validation cases and measured on its test
 cases, 95 % intervals over cases (of the pictures over cases too). Rows that are there are kept. Writes

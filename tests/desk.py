@@ -59,6 +59,9 @@ def tables(folder: Path) -> None:
     write_csv(folder / "films.csv", [("path", "finding", "patient"), *grouped])
     found = [(name, number % 2, number // 2 % 2) for number, name in enumerate(names)]
     write_csv(folder / "findings.csv", [("path", "nodule", "effusion"), *found])
+    kinds = [(number, KINDS[number % 2]) for number in range(FILMS)]
+    modules = [(f"cells/{kind}/{number:03d}.png", kind, f"{kind} {number // 4}") for number, kind in kinds]
+    write_csv(folder / "modules.csv", [("path", "label", "module"), *modules])
     write_csv(folder / "suspects.csv", [("id",), ("defective/001.png",)])
 
 

@@ -12,7 +12,7 @@ import shlex
 from functools import partial
 
 ARGUMENTS = (
-    "abstain|against|alpha|at|band|by|calibrate|channels-policy|channels|class|data-root|device|epochs|estimate|exclude|"
+    "abstain|against|alpha|at|band|by|calibrate|case|channels-policy|channels|class|data-root|device|epochs|estimate|exclude|"
     "folds|forget|group|heads|image-size|into|keep|layer|layout|match|minutes|model|network|outputs|out|pool|positive|precision|"
     "prevalence|rule|runtime|seed|split|steps|task|test|to|trials|use|val|weights"
 )

@@ -40,8 +40,8 @@ PoolMethod = Literal["mean", "max", "attention"]
 POOL_METHODS: tuple[PoolMethod, ...] = get_args(PoolMethod)
 CASE_TASKS = ("classification", "multilabel", "regression")
 MIN_CASES = 20
-"""Validation cases that attention over images takes, and a temperature of cases: pooled probabilities have none of their
-own, so that a few cases tell more than they do of images."""
+"""Validation cases that attention over images takes, and a temperature of cases: fewer than of images (`MIN_IMAGES`),
+because pooled probabilities are not calibrated before either."""
 NUM_FOLDS = 5
 """Parts of the validation cases: each is answered by an attention that was fitted to the others."""
 PENALTIES = (0.3, 0.03, 0.003)

@@ -32,10 +32,10 @@ class ExportModule(nn.Module):
     `probabilities` float32 [B, K] (for regression `values`, in the user's units); `logits` float32 [B, K], averaged
     over all views, before the temperature; `decisions` int64, the predicted class [B] or 0 and 1 for each label [B, K]
     (not for regression); of anomaly `logits` are the score [B, 1] and `probabilities` [B, 2] its p-value and what that
-    lacks to 1; `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
-    [B] from the training images, if a threshold was fitted; `case_scores` float32 [B], if attention pools cases, for the
-    file of `case_file`. Of segmentation only `masks` uint8 [B, H, W], the class of
-    every pixel, and `abstained`. What `Decisions` computes in float64 is float64 here too.
+    lacks to 1; `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; `distances` float64 [B]
+    from the training images, if a threshold was fitted; and `case_scores` float32 [B], if attention pools cases, for
+    `case_file`. Of segmentation only `masks` uint8 [B, H, W], the class of every pixel, and `abstained`.
+    What `Decisions` computes in float64 is float64 here too.
 
     Args:
         resize: take images of any size, and resize them by `GraphResize`.
