@@ -61,6 +61,9 @@ def tables(folder: Path) -> None:
     write_csv(folder / "findings.csv", [("path", "nodule", "effusion"), *found])
     days = [(name, f"2026-01-{5 + number:02d}", f"lot {number // 2}") for number, name in enumerate(names)]
     write_csv(folder / "stream.csv", [("path", "day", "lot"), *days])
+    kinds = [(number, KINDS[number % 2]) for number in range(FILMS)]
+    modules = [(f"cells/{kind}/{number:03d}.png", kind, f"{kind} {number // 4}") for number, kind in kinds]
+    write_csv(folder / "modules.csv", [("path", "label", "module"), *modules])
     write_csv(folder / "suspects.csv", [("id",), ("defective/001.png",)])
 
 

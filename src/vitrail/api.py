@@ -82,6 +82,7 @@ def fit(
     val: object | None = None,
     test: object | None = None,
     alpha: float | None = None,
+    case: str | None = None,
     callbacks: Sequence[EventCallback] = (),
 ) -> Run:
     """Train a model on a source of images and evaluate it, as `vitrail train`, with the same progress display.
@@ -108,6 +109,8 @@ def fit(
         settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         quiet: show no progress.
         alpha: with task "anomaly" the share of good images that may be called defects; 0.01 by default.
+        case: with `group`, one answer for all images of a group too: "mean", "max", "attention" or "auto", whichever
+            suits the validation groups.
         callbacks: functions that are called with every event, as `train` yields them. One that calls `event.stop()`
             ends the training, whose run is then returned unfinished; an error of one saves the run and is raised.
 
@@ -122,7 +125,7 @@ def fit(
             model=model, weights=_to_text(weights), minutes=minutes, epochs=epochs, steps=steps, seed=seed,
             image_size=_to_size(image_size), channels=channels, device=device, data_root=_to_path(data_root),
             skip_bad=skip_bad, task=task, group=group, exclude=_to_path(exclude), folds=folds, pretrain=pretrain,
-            alpha=alpha,
+            alpha=alpha, case=case,
         ),
     )  # fmt: skip
     with replace_missing_streams():
@@ -157,6 +160,7 @@ def train(
     val: object | None = None,
     test: object | None = None,
     alpha: float | None = None,
+    case: str | None = None,
 ) -> Generator[Event, None, None]:
     """Train as `fit`, and yield what happens: `for event in vitrail.train("digits", minutes=1): ...`
 
@@ -177,7 +181,7 @@ def train(
             model=model, weights=_to_text(weights), minutes=minutes, epochs=epochs, steps=steps, seed=seed,
             image_size=_to_size(image_size), channels=channels, device=device, data_root=_to_path(data_root),
             skip_bad=skip_bad, task=task, group=group, exclude=_to_path(exclude), folds=folds, pretrain=pretrain,
-            alpha=alpha,
+            alpha=alpha, case=case,
         ),
     )  # fmt: skip
     return lend_signals(events)

@@ -32,7 +32,7 @@ from .files.hub import PUSH_PREFIX
 from .predict.embedder import Embedder, Embeddings
 from .predict.folder_targets import add_folder_targets, list_named_folders
 from .predict.kept_decisions import DecisionFollower
-from .predict.predictor import Predictor
+from .predict.predictor import Predictor, drop_skipped_groups
 from .report.decision_section import decide_run
 from .report.page import write_plots
 from .report.verification import Verification, verify_run
@@ -217,23 +217,51 @@ class Run:
 
     @overload
     def predict(
-        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, *, task: Literal["classification"]
+        self,
+        images: ImagesArgument,
+        skip_bad: bool = False,
+        sets: bool = False,
+        *,
+        task: Literal["classification"],
+        groups: Sequence[object] | None = None,
     ) -> ClassificationPredictions: ...
     @overload
     def predict(
-        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, *, task: Literal["multilabel"]
+        self,
+        images: ImagesArgument,
+        skip_bad: bool = False,
+        sets: bool = False,
+        *,
+        task: Literal["multilabel"],
+        groups: Sequence[object] | None = None,
     ) -> MultilabelPredictions: ...
     @overload
     def predict(
-        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, *, task: Literal["regression"]
+        self,
+        images: ImagesArgument,
+        skip_bad: bool = False,
+        sets: bool = False,
+        *,
+        task: Literal["regression"],
+        groups: Sequence[object] | None = None,
     ) -> RegressionPredictions: ...
     @overload
     def predict(
-        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, task: None = None
+        self,
+        images: ImagesArgument,
+        skip_bad: bool = False,
+        sets: bool = False,
+        task: None = None,
+        groups: Sequence[object] | None = None,
     ) -> PredictionTable: ...
     @isolate
     def predict(
-        self, images: ImagesArgument, skip_bad: bool = False, sets: bool = False, task: Task | None = None
+        self,
+        images: ImagesArgument,
+        skip_bad: bool = False,
+        sets: bool = False,
+        task: Task | None = None,
+        groups: Sequence[object] | None = None,
     ) -> PredictionTable:
         """One row of predictions per image, in order.
 
@@ -249,15 +277,25 @@ class Run:
             sets: add conformal prediction sets, or intervals of numbers, with coverage 1 - `decisions.conformal_alpha`.
             task: the run's task, "classification", "multilabel" or "regression": type checkers then know which of the
                 results comes back, and another task of the run is an error.
+            groups: the case of each image, such as its patient, for a run with `case`: `.cases` is then the same table
+                with a row for each case, and `.shares` the share of each image in the answer of its case.
 
         Raises:
             DataError: an image that cannot be read, unless `skip_bad` is set.
-            UsageError: prediction sets of a model without conformal calibration, or a run of another task.
+            UsageError: prediction sets of a model without conformal calibration, groups for one without cases, or a run
+                of another task.
         """
         parsed = parse_images(images)  # before the model is opened, which takes a while
         if task is not None and parse_task(task) != self.predictor.task:
             raise UsageError(f"{self.path} predicts task={self.predictor.task!r}. Got task={task!r}.")
+        if groups is not None:
+            self.predictor.require_cases()
+            drop_skipped_groups(parsed, groups, ())  # before the model answers
         predictions = self.predictor.predict(parsed, skip_bad=skip_bad)
+        if groups is not None:
+            predictions = self.predictor.add_cases(
+                predictions, drop_skipped_groups(parsed, groups, predictions.skipped)
+            )
         if isinstance(images, str | Path):
             predictions = add_folder_targets(predictions, list_named_folders([images]))
         return add_prediction_sets(predictions, self.predictor.decisions, self.predictor.task) if sets else predictions

@@ -12,9 +12,10 @@ import shlex
 from functools import partial
 
 ARGUMENTS = (
-    "abstain|against|alarms|alpha|at|band|by|calibrate|channels-policy|channels|class|data-root|date|device|epochs|estimate|"
-    "exclude|folds|forget|group|heads|image-size|into|keep|labels|layer|layout|match|minutes|model|network|normal-until|"
-    "outputs|out|pool|positive|precision|prevalence|rule|runtime|seed|since|split|steps|task|test|to|trials|use|val|weights"
+    "abstain|against|alarms|alpha|at|band|by|calibrate|case|channels-policy|channels|class|data-root|date|device|"
+    "epochs|estimate|exclude|folds|forget|group|heads|image-size|into|keep|labels|layer|layout|match|minutes|model|"
+    "network|normal-until|outputs|out|pool|positive|precision|prevalence|rule|runtime|seed|since|split|steps|task|"
+    "test|to|trials|use|val|weights"
 )
 """Flags that are an argument of a public function, with a value."""
 BY_NAME = ("at", "prevalence")

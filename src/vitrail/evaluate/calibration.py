@@ -34,13 +34,16 @@ MAX_NEWTON_STEPS = 100
 
 
 def fit_temperature(
-    task: Task, outputs: Float[np.ndarray, "n K"], targets: Shaped[np.ndarray, " n *K"]
+    task: Task,
+    outputs: Float[np.ndarray, "n K"],
+    targets: Shaped[np.ndarray, " n *K"],
+    min_images: int = MIN_IMAGES,
 ) -> tuple[float, ...]:
     """Fit temperature scaling: one value for all classes of a softmax, or one for each label; empty if none is fitted.
 
     The temperature minimises the negative log-likelihood plus a prior on log(temperature), and is never less likely
-    than 1. A label with too few images keeps temperature 1. Empty for regression, and with fewer than MIN_IMAGES known
-    targets.
+    than 1. A label with too few images keeps temperature 1. Empty for regression, and with fewer than `min_images`
+    known targets.
 
     Args:
         outputs: logits of the model.
@@ -55,19 +58,20 @@ def fit_temperature(
     logits = outputs.astype(np.float64)
     if task == "classification":
         known = targets >= 0
-        if known.sum() < MIN_IMAGES:
+        if known.sum() < min_images:
             return ()
         logits, right = logits[known], logits[known, targets[known]]
         return (_minimize_over_temperature(lambda t: float((logsumexp(logits / t, axis=1) - right / t).sum())),)
-    values = tuple(_fit_label_temperature(logit, truth) for logit, truth in zip(logits.T, targets.T, strict=True))
+    columns = zip(logits.T, targets.T, strict=True)
+    values = tuple(_fit_label_temperature(logit, truth, min_images) for logit, truth in columns)
     return values if any(value != 1 for value in values) else ()
 
 
-def _fit_label_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
+def _fit_label_temperature(logits: np.ndarray, targets: np.ndarray, min_images: int) -> float:
     known = ~np.isnan(targets)
     logits, targets = logits[known], targets[known].astype(np.float64)
     positives, negatives = int((targets >= 0.5).sum()), int((targets < 0.5).sum())
-    if positives + negatives < MIN_IMAGES or min(positives, negatives) < MIN_IMAGES_PER_SIDE:
+    if positives + negatives < min_images or min(positives, negatives) < MIN_IMAGES_PER_SIDE:
         return 1.0
     return _minimize_over_temperature(lambda t: float((np.logaddexp(0, logits / t) - targets * logits / t).sum()))
 

@@ -218,6 +218,7 @@ def fit_decisions(
     outputs: Float[np.ndarray, "n K"],
     targets: Shaped[np.ndarray, " n *K"],
     distances: Float64[np.ndarray, " n"] | None = None,
+    min_images: int = MIN_IMAGES,
 ) -> Decisions:
     """Fit every decision to validation images; one that has too few of them keeps its default.
 
@@ -225,9 +226,10 @@ def fit_decisions(
         outputs: logits, or numbers in the user's units.
         targets: class indices [n], -1 where unknown; or [n, K], NaN where unknown.
         distances: out-of-distribution distances of the images.
+        min_images: images that a temperature takes.
     """
     basis = Decisions(
-        temperature=fit_temperature(task, outputs, targets) if settings.calibrate else (),
+        temperature=fit_temperature(task, outputs, targets, min_images) if settings.calibrate else (),
         ordered=settings.ordered,
         unlike=None if distances is None else fit_ood_threshold(distances),
     )

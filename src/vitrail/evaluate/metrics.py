@@ -26,6 +26,8 @@ from .calibration import MIN_IMAGES, CalibrationSummary, expected_calibration_er
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
 
 Span = tuple[float, float]
+CASES_SUFFIX = "-cases"
+"""The cases of the split test are the split test-cases in files of predictions and metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,6 +418,8 @@ def limit_low(interval: Interval | None, low: float) -> Interval | None:
 
 def describe_images(n: int, split: str, source: str = "") -> str:
     """The images of a split in words, with their number; those of the training are not called held out."""
+    if split.endswith(CASES_SUFFIX):
+        return f"{n:,} cases{f' of {source}' if source else ''} ({split.removesuffix(CASES_SUFFIX)})"
     kinds = {"train": "pictures that it has learnt with their answers", "all": "pictures"}
     return f"{n:,} {kinds.get(split, 'held-out pictures')}{f' of {source}' if source else ''} ({split})"
 

@@ -9,8 +9,9 @@ Reports and comparisons are built from these tables and never run the model agai
     path,id,split,target_<class>...,value_<class>...[,overlap_<class>,predicted_<class>,true_<class>...],abstain
                                                                                             segmentation
 
-Before `abstain` comes `decision`, the name of the kept decision that has answered, unless it is the training's own. An
-empty target is unknown. Cells of labels hold several names, see `tables.format_label_cell`.
+Where cases were answered too, `case` and `share` follow. Before `abstain` comes `decision`, the name of the kept
+decision that has answered, unless it is the training's own. An empty target is unknown. Cells of labels hold several
+names, see `tables.format_label_cell`.
 """
 
 from __future__ import annotations
@@ -563,7 +564,7 @@ TableT = TypeVar("TableT", bound=TaskPredictions)
 
 
 def concat_predictions(parts: Sequence[TableT]) -> TableT:
-    """One table from several of the same task, names and split, in the order given.
+    """One table from several of the same task, names and split, in the order given, without their cases.
 
     Raises:
         UsageError: no parts, or parts of different tasks, names or splits.
@@ -601,6 +602,9 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
         paths=tuple(path for part in parts for path in part.paths),
         ids=tuple(id for part in parts for id in part.ids),
         skipped=tuple(pair for part in parts for pair in part.skipped),
+        case_names=(),  # a case may have images in several parts
+        shares=None,
+        cases=None,
         **columns,
     )
 
@@ -608,8 +612,10 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
 def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
     """The arrays of a table with one row per image, but for the targets."""
     if isinstance(table, RegressionPredictions):
-        return {name: vars(table)[name] for name in ("values", "ranges", "masks", "overlaps", "distances")}
-    arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities, "distances": table.distances}
+        names = ("values", "ranges", "masks", "overlaps", "distances", "pool_inputs")
+        return {name: vars(table)[name] for name in names}
+    arrays: dict[str, np.ndarray | None] = {name: vars(table)[name] for name in ("distances", "pool_inputs")}
+    arrays["probabilities"] = table.probabilities
     arrays["predicted"] = decision_array(table)
     if isinstance(table, ClassificationPredictions):
         arrays |= {name: vars(table)[name] for name in ("sets", "scores", "p_values", "defect_types")}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float32
@@ -31,6 +31,8 @@ LEADING_COLUMNS = ("path", "id", "split")
 TRAILING_COLUMNS = ("abstain",)
 DECISION_COLUMN = "decision"
 """The column before them, if a kept decision has answered."""
+CASE_COLUMNS = ("case", "share")
+"""Columns before these, where images were answered by cases."""
 NOT_ABSTAINED, ABSTENTION_UNKNOWN = "no", "unknown"
 """Values of the column `abstain` for an image that is answered: by a model that can tell images unlike its training
 images, and by one that cannot."""
@@ -93,6 +95,15 @@ class PredictionTable(ABC):
     distances: np.ndarray | None = None
     """float64 [n]: how far the features of each image are from those of the training; not part of the file. None where
     the model has no statistics of them, or several models have answered."""
+    pool_inputs: np.ndarray | None = None
+    """float32 [n, K + 1]: of a model that answers cases, its outputs and the attention score; not part of the file."""
+    case_names: tuple[str, ...] = ()
+    """Name of the case of each image, such as its patient; () where cases were not asked for."""
+    shares: np.ndarray | None = None
+    """float32 [n]: the share of each image in the answer of its case; None likewise."""
+    cases: Self | None = None
+    """The same table of the cases, a row each, whose `paths` are those of the images with the largest share; None
+    likewise. It has a file of its own."""
 
     @property
     def abstained(self) -> np.ndarray:
@@ -128,7 +139,11 @@ class PredictionTable(ABC):
         """All columns of the file with their types, by name."""
         leading = (self.paths, self.ids, (self.split,) * len(self))
         columns = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, leading, strict=True)}
-        trailing = {name: TypedColumn("text", (self.decision,) * len(self)) for name in self._decision_columns()}
+        trailing = {}
+        if self.shares is not None:
+            columns_of_cases = TypedColumn("text", self.case_names), TypedColumn("number", self.shares)
+            trailing = dict(zip(CASE_COLUMNS, columns_of_cases, strict=True))
+        trailing |= {name: TypedColumn("text", (self.decision,) * len(self)) for name in self._decision_columns()}
         trailing |= {name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS}
         return columns | self.typed_columns() | trailing
 
@@ -195,10 +210,16 @@ class PredictionTable(ABC):
         return next(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def _rows(self) -> Iterator[list[str]]:
-        yield [*LEADING_COLUMNS, *self.column_names(), *self._decision_columns(), *TRAILING_COLUMNS]
+        own = () if self.shares is None else CASE_COLUMNS
+        yield [*LEADING_COLUMNS, *self.column_names(), *own, *self._decision_columns(), *TRAILING_COLUMNS]
         split, decision = escape_cell(self.split), [self.decision] * bool(self.decision)
-        for path, id, middle, why in zip(self.paths, self.ids, self.format_cells(), self.abstain_column(), strict=True):
-            yield [escape_cell(path), escape_cell(id), split, *middle, *decision, why]
+        cases: list[list[str]] = [[]] * len(self)
+        if self.shares is not None:
+            shares = map(format_float32, self.shares.tolist())
+            cases = [[escape_cell(name), share] for name, share in zip(self.case_names, shares, strict=True)]
+        rows = zip(self.paths, self.ids, self.format_cells(), cases, self.abstain_column(), strict=True)
+        for path, id, middle, case, why in rows:
+            yield [escape_cell(path), escape_cell(id), split, *middle, *case, *decision, why]
 
     def _decision_columns(self) -> list[str]:
         return [DECISION_COLUMN] * bool(self.decision)
@@ -247,8 +268,10 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
     begin = (*LEADING_COLUMNS, *header_fits)
     if tuple(header[: len(begin)]) != begin or tuple(header[-len(TRAILING_COLUMNS) :]) != TRAILING_COLUMNS:
         raise wrong_header_error(path, expected, header)
-    end = -len(TRAILING_COLUMNS) - (tuple(header[-2:-1]) == (DECISION_COLUMN,))
-    paths, ids, splits, rows, decisions, abstained = [], [], [], [], [], []
+    decided = -len(TRAILING_COLUMNS) - (tuple(header[-2:-1]) == (DECISION_COLUMN,))
+    has_cases = tuple(header[decided - len(CASE_COLUMNS) : decided]) == CASE_COLUMNS
+    end = decided - len(CASE_COLUMNS) * has_cases
+    paths, ids, splits, rows, decisions, abstained, names, shares = [], [], [], [], [], [], [], []
     for row in reader:
         where = f"{path}, line {reader.line_num}"
         if len(row) != len(header):
@@ -257,7 +280,10 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
         ids.append(unescape_cell(row[1]))
         splits.append(unescape_cell(row[2]))
         rows.append((where, row[len(LEADING_COLUMNS) : end]))
-        decisions.append("".join(row[end : -len(TRAILING_COLUMNS)]))
+        decisions.append("".join(row[decided : -len(TRAILING_COLUMNS)]))
+        if has_cases:
+            names.append(unescape_cell(row[end]))
+            shares.append(_parse_share(row[end + 1], where))
         abstained.append(row[-1])
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
@@ -272,8 +298,17 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
         "abstain_reasons": reasons if any(reasons) else (),
         "decision": decisions[0] if decisions else "",
         "is_unlike_known": ABSTENTION_UNKNOWN not in abstained,
+        "case_names": tuple(names),
+        "shares": np.array(shares, np.float32) if has_cases else None,
     }
     return RawTable(shared, tuple(header[len(LEADING_COLUMNS) : end]), tuple(rows))
+
+
+def _parse_share(cell: str, where: str) -> float:
+    try:
+        return float(cell)
+    except ValueError as problem:
+        raise DataError(f"{where}: share must be a number. Got {cell[:200]!r}.") from problem
 
 
 def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> DataError:

@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..stats.intervals import Interval, wilson_interval
 from . import conformal
 
+CaseSetting = Literal["none", "auto", "mean", "max", "attention"]
 RuleKind = Literal["half", "f1", "youden", "sensitivity", "specificity", "ppv", "cost"]
 MIN_PER_SIDE = 10
 """Validation positives, and negatives, that a rule needs; with fewer the threshold is 0.5."""
@@ -197,6 +198,9 @@ class DecisionSettings:
     alpha: float = 0.01
     """With task anomaly: share of good pictures that may be called defects. n good pictures promise 1 / (n + 1) at
     best."""
+    case: CaseSetting = "none"
+    """The pictures of a group (a patient, a module) are one case with one answer: mean or max of what they say,
+    attention by what they show, or auto, which chooses on the validation cases; none answers pictures alone."""
 
     def __post_init__(self) -> None:
         ThresholdRule.parse(self.threshold_rule)

@@ -32,9 +32,10 @@ class ExportModule(nn.Module):
     `probabilities` float32 [B, K] (for regression `values`, in the user's units); `logits` float32 [B, K], averaged
     over all views, before the temperature; `decisions` int64, the predicted class [B] or 0 and 1 for each label [B, K]
     (not for regression); of anomaly `logits` are the score [B, 1] and `probabilities` [B, 2] its p-value and what that
-    lacks to 1; `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
-    [B] from the training images, if a threshold was fitted. Of segmentation only `masks` uint8 [B, H, W], the class of
-    every pixel, and `abstained`. What `Decisions` computes in float64 is float64 here too.
+    lacks to 1; `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; `distances` float64 [B]
+    from the training images, if a threshold was fitted; and `case_scores` float32 [B], if attention pools cases, for
+    `case_file`. Of segmentation only `masks` uint8 [B, H, W], the class of every pixel, and `abstained`.
+    What `Decisions` computes in float64 is float64 here too.
 
     Args:
         resize: take images of any size, and resize them by `GraphResize`.
@@ -63,11 +64,16 @@ class ExportModule(nn.Module):
         if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
             stats = member.feature_stats
             self.distances = MahalanobisDistance(torch.from_numpy(stats.means), torch.from_numpy(stats.whitening))
+        self.scoring = None
+        if member.case_pool is not None and member.case_pool.query:
+            self.scoring = CaseScores(member.case_pool.query)
         heads: dict[str, type[_DecisionHead]] = {
             "regression": RegressionHead, "anomaly": AnomalyHead, "segmentation": SegmentationHead,
         }  # fmt: skip
         self.decision: nn.Module = heads.get(member.task, ProbabilityHead)(member)
-        self.output_names = exported.list_output_names(member.task, self.distances is not None)
+        self.output_names = exported.list_output_names(
+            member.task, self.distances is not None, self.scoring is not None
+        )
 
     def forward(self, images: Integer[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         images = images if self.resizing is None else self.resizing(images)
@@ -78,7 +84,8 @@ class ExportModule(nn.Module):
             logits = average_outputs(logits.unflatten(0, (self.views.num_views, -1)), self.task)
         distances = None if self.distances is None or features is None else self.distances(features)
         outputs = self.decision(logits, distances)
-        return (*outputs, distances) if distances is not None else outputs
+        outputs = (*outputs, distances) if distances is not None else outputs
+        return outputs if self.scoring is None or features is None else (*outputs, self.scoring(features))
 
     def _run_in_precision(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
         """Outputs and features as float32, computed in `precision`."""
@@ -89,12 +96,25 @@ class ExportModule(nn.Module):
         return logits.float(), None if features is None else features.float()
 
     def _run_model(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Outputs for all views, and the pooled features of the first view if distances are computed."""
-        if self.distances is None:
+        """Outputs for all views, and the pooled features of the first view if anything is computed of them."""
+        if self.distances is None and self.scoring is None:
             return self.model(views), None
         values = self.model.features(views, keep=("pooled", "outputs"))
         pooled = values["pooled"].unflatten(0, (self.views.num_views, -1))[0]  # [B, P]
         return values["outputs"], pooled[:, -self.model.config.width :]
+
+
+class CaseScores(nn.Module):
+    """Attention scores float32 [B] of images in their cases."""
+
+    query: Tensor
+
+    def __init__(self, query: tuple[float, ...]):
+        super().__init__()
+        self.register_buffer("query", torch.tensor(query, dtype=torch.float64))
+
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
+        return (features.double() @ self.query).float()
 
 
 class _DecisionHead(nn.Module):

@@ -15,8 +15,8 @@ METADATA_PREFIX = "vitrail."
 """Prefix of our keys in a file's metadata."""
 INPUT_NAME = "images"
 """The only input: [B, H, W, C], uint8, or uint16 at a bit depth of 16."""
-PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES, MASKS = (
-    "probabilities", "values", "logits", "decisions", "abstained", "distances", "masks",
+PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES, MASKS, CASE_SCORES = (
+    "probabilities", "values", "logits", "decisions", "abstained", "distances", "masks", "case_scores",
 )  # fmt: skip
 ABSTENTION_REASONS = ("", "unsure", "unlike")
 """Reasons of abstention, by their number in the output `abstained`."""
@@ -55,16 +55,17 @@ class ExportMetadata:
         return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in config.write(self).items()}
 
 
-def list_output_names(task: str, has_distances: bool) -> tuple[str, ...]:
+def list_output_names(task: str, has_distances: bool, has_scores: bool = False) -> tuple[str, ...]:
     """Names of the outputs of a file.
 
     Args:
         has_distances: whether it computes out-of-distribution distances.
+        has_scores: whether it computes attention scores of images in their cases.
     """
     if task == "segmentation":
         return MASKS, ABSTAINED
     names = (VALUES, LOGITS) if task == "regression" else (PROBABILITIES, LOGITS, DECISIONS)
-    return (*names, ABSTAINED, *((DISTANCES,) if has_distances else ()))
+    return (*names, ABSTAINED, *((DISTANCES,) if has_distances else ()), *((CASE_SCORES,) if has_scores else ()))
 
 
 def parse_metadata(notes: Mapping[str, str], where: str) -> ExportMetadata:

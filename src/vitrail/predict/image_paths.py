@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..data.decoding.decoded_image import IMAGE_EXTENSIONS
+from ..data.source import MANIFEST_EXTENSIONS
 from ..data.sources.image_files import SkippedFiles, find_images
-from ..errors import DataError, escape_unprintable
+from ..data.sources.manifest import read_image_groups
+from ..errors import DataError, UsageError, escape_unprintable
 
 
 def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
@@ -33,6 +35,32 @@ def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
             f"evaluate MODEL {shard}`."
         )
     return paths
+
+
+FOLDER_GROUPS = "folder"
+"""The word for the folder of a picture as its case."""
+
+
+def expand_case_paths(arguments: Sequence[str], group: str) -> tuple[list[Path], list[str], tuple[str, ...]]:
+    """Images as `expand_image_paths`, the case of each, and notes.
+
+    Args:
+        group: "folder" for the folder that an image is in, else the column of the one manifest that is named.
+
+    Raises:
+        UsageError: a column of something else than one manifest.
+        DataError: as `expand_image_paths`, or the manifest cannot be read.
+    """
+    if group == FOLDER_GROUPS:
+        paths = expand_image_paths(arguments)
+        return paths, [str(path.parent) for path in paths], ()
+    if len(arguments) != 1 or Path(arguments[0]).suffix.lower() not in MANIFEST_EXTENSIONS:
+        raise UsageError(
+            f"--group {group} is a column of one manifest, and PATHS name something else. Give the manifest alone, or "
+            f"--group {FOLDER_GROUPS} for a case in each folder."
+        )
+    paths, groups, notes = read_image_groups(Path(arguments[0]), group)
+    return paths, groups.tolist(), notes
 
 
 def list_folder_images(path: Path) -> list[Path]:

@@ -99,7 +99,9 @@ class OnnxPredictor:
     def _run_images(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
         """Run images of one shape in one batch, others one by one."""
         if not images:
-            shapes: dict[str, tuple[int, ...]] = {exported.ABSTAINED: (0,), exported.MASKS: (0, *self.spec.size)}
+            shapes: dict[str, tuple[int, ...]] = {
+                exported.ABSTAINED: (0,), exported.CASE_SCORES: (0,), exported.MASKS: (0, *self.spec.size),
+            }  # fmt: skip
             usual = (0, len(self.metadata.classes))
             return {name: np.zeros(shapes.get(name, usual)) for name in self.metadata.outputs}
         if len({image.shape for image in images}) == 1:

@@ -25,6 +25,7 @@ from ..data.preprocess import preprocess_image
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import UsageError
 from ..evaluate.calibration import TargetScaling, read_scaling
+from ..evaluate.cases import CasePool, predict_cases, read_case_pool
 from ..evaluate.decisions import (
     Decisions,
     average_decisions,
@@ -36,7 +37,8 @@ from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weigh
 from ..evaluate.mask_overlap import MAP_BATCH
 from ..evaluate.ood import FeatureStats
 from ..evaluate.precision import PRECISION_KEY, PrecisionComparison, largest_comparison, read_comparison
-from ..evaluate.predictions import TaskPredictions, class_areas, concat_predictions
+from ..evaluate.predictions import TableT, TaskPredictions, class_areas, concat_predictions
+from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
 from ..model.class_maps import to_class_maps
@@ -160,14 +162,48 @@ class Predictor:
                 self.task, areas, self.classes, None, names, skipped=skipped, decisions=self.decisions,
                 masks=one.outputs,
             )  # fmt: skip
-        tables = [
+        tables: list[TaskPredictions] = [
             predictions_from_outputs(
                 self.task, one.outputs, self.classes, member.scaling, names, skipped=skipped,
                 decisions=member.decisions, distances=one.distances,
             )
             for member, one in zip(self.members, computed, strict=True)
         ]  # fmt: skip
-        return average_predictions(tables, self.decisions)
+        predictions = average_predictions(tables, self.decisions)
+        if self.case_pool is None or computed[0].scores is None:
+            return predictions
+        inputs = np.column_stack([computed[0].outputs, computed[0].scores]).astype(np.float32)
+        return replace(predictions, pool_inputs=inputs)
+
+    @property
+    def case_pool(self) -> CasePool | None:
+        """How the images of a case are answered together; None for a model of images alone, and for several models."""
+        return self.members[0].case_pool if len(self.members) == 1 else None
+
+    def require_cases(self) -> CasePool:
+        """The pool of cases.
+
+        Raises:
+            UsageError: the model answers images alone.
+        """
+        if self.case_pool is None:
+            raise UsageError(
+                "This model answers each picture by itself. One that is trained with --group COLUMN --case auto "
+                "answers the pictures of a case together."
+            )
+        return self.case_pool
+
+    def add_cases(self, predictions: TableT, groups: Sequence[object] | np.ndarray) -> TableT:
+        """The table with the answers of its cases.
+
+        Args:
+            groups: the case of each image of the table.
+
+        Raises:
+            UsageError: a model without a pool, or not one group for each image.
+            DataError: images of one case have different targets.
+        """
+        return predict_cases(self.require_cases(), self.task, self.scaling, predictions, groups)
 
     def with_decisions(self, decisions: Decisions) -> Predictor:
         """The same model with other decisions.
@@ -275,10 +311,12 @@ class MemberOutputs(NamedTuple):
     """float32 [B, K]; of segmentation uint8 [B, H, W], the class of every pixel."""
     distances: np.ndarray | None
     """Out-of-distribution distances, float64 [B]; None without feature statistics."""
+    scores: np.ndarray | None = None
+    """Attention scores of images in their cases, float32 [B]; None of a model without cases."""
 
     def select(self, rows: Sequence[int]) -> MemberOutputs:
         """Those of some images."""
-        return MemberOutputs(self.outputs[rows], None if self.distances is None else self.distances[rows])
+        return MemberOutputs(self.outputs[rows], *(each if each is None else each[rows] for each in self[1:]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -306,6 +344,8 @@ class PredictorMember:
     """What a fast number format changes on the validation images, if the training has measured it."""
     map_choice: MapChoice | None = None
     """The default explanation method, if the training has chosen one."""
+    case_pool: CasePool | None = None
+    """How the images of a case are answered together, if the training has fitted it."""
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -352,6 +392,7 @@ class PredictorMember:
                 loaded.feature_stats, loaded.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
             ),
             map_choice=read_map_choice(loaded.info, where),
+            case_pool=read_case_pool(loaded.info, task, loaded.classes, loaded.model.config.width, where),
             evaluated_precision=str(loaded.info.get(PRECISION_KEY, "float32")),
             comparison=read_comparison(loaded.info, where),
         )
@@ -368,15 +409,20 @@ class PredictorMember:
         if self.task == "segmentation":
             return MemberOutputs(self._compute_class_maps(images), None)
         if not len(images):
-            return MemberOutputs(np.zeros((0, len(self.classes)), np.float32), None)
+            scores = None if self.case_pool is None else np.zeros(0, np.float32)
+            return MemberOutputs(np.zeros((0, len(self.classes)), np.float32), None, scores)
+        has_query = self.case_pool is not None and bool(self.case_pool.query)
         with torch.inference_mode():
             outputs, features = forward_batch(
                 self.inference_model, images, self.spec, self.settings, self.task,
-                with_features=self.feature_stats is not None,
+                with_features=self.feature_stats is not None or has_query,
             )  # fmt: skip
-        if self.feature_stats is None or features is None:
-            return MemberOutputs(outputs.cpu().numpy(), None)
-        return MemberOutputs(outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(features.cpu().numpy()))
+        known = np.zeros((len(images), 0), np.float32) if features is None else features.cpu().numpy()
+        return MemberOutputs(
+            outputs.cpu().numpy(),
+            None if self.feature_stats is None else self.feature_stats.mahalanobis_distances(known),
+            None if self.case_pool is None else self.case_pool.score_images(known),
+        )
 
     def _compute_class_maps(self, images: Integer[Tensor, "B C H W"]) -> UInt8[np.ndarray, "B rows columns"]:
         assert isinstance(self.model, ViT)
@@ -386,6 +432,21 @@ class PredictorMember:
                 logits = forward_batch(self.inference_model, some, self.spec, self.settings, self.task)[0]
                 maps.append(to_class_maps(logits, self.model.config).cpu().numpy())
         return np.concatenate(maps)
+
+
+def drop_skipped_groups(
+    images: Sequence[ImageInput | bytes], groups: Sequence[object], skipped: Sequence[tuple[str, str]]
+) -> list[object]:
+    """The case of each image that could be read, from those of all.
+
+    Raises:
+        UsageError: not one for each image.
+    """
+    if len(groups) != len(images):
+        raise UsageError(f"Each of {len(images):,} pictures needs the name of its case. Got {len(groups):,} names.")
+    bad = {name for name, _ in skipped}
+    names = ["" if isinstance(image, bytes) else image_path(image) for image in images]
+    return [group for i, (name, group) in enumerate(zip(names, groups, strict=True)) if (name or str(i)) not in bad]
 
 
 # -- Identity of a predictor
@@ -400,6 +461,7 @@ def hash_predictor(predictor: Predictor) -> str:
         digest.update(
             _encode_values((member.spec, settings.precision, settings.views, member.scaling, member.decisions))
         )
+        digest.update(b"" if member.case_pool is None else _encode_values((member.case_pool,)))
         statistics = {} if member.feature_stats is None else member.feature_stats.to_tensors()
         for name, tensor in sorted({**member.model.state_dict(), **statistics}.items()):
             digest.update(_encode_values((name, str(tensor.dtype), tuple(tensor.shape))))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..evaluate.anomaly_metrics import AnomalyMetrics, DefectTypeMetrics
 from ..evaluate.calibration import MIN_IMAGES
+from ..evaluate.cases import CasePool
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..evaluate.metrics import ClassificationMetrics, PerClassMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics, PerLabelMetrics
@@ -43,6 +44,7 @@ def performance_section(
     compared: PrecisionComparison | None = None,
     copies: Sequence[str] = (),
     limits: Sequence[str] = (),
+    cases: tuple[CasePool, TaskMetrics] | None = None,
 ) -> str:
     """The performance section of a model card: metrics with intervals, abstention, and splits.
 
@@ -53,6 +55,7 @@ def performance_section(
         compared: the fast number format beside float32.
         copies: images that are copies of training images, see `list_copy_warnings`.
         limits: what else limits the metrics, such as few images.
+        cases: how the images of a case are answered together, and the metrics of the cases.
     """
     plain = f"{metrics.split} pictures"
     what = plain if copies else SPLIT_DESCRIPTIONS.get(metrics.split, plain)
@@ -68,6 +71,7 @@ def performance_section(
             *_per_output_table(metrics),
             *_abstention_lines(predictions, decisions),
             "",
+            *([] if cases is None else _case_section(metrics, *cases)),
             "Computed in float32, as `vitrail predict` does by default.",
             *([] if compared is None else [f"With `--precision`, {compared}."]),
             "",
@@ -128,6 +132,42 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
             _percent_line("Pixels right", metrics.pixel_accuracy, metrics.pixel_accuracy_interval),
         ]
     return [_number_line("R2, mean of the columns", metrics.r2, None)]
+
+
+class CaseLine(NamedTuple):
+    """A metric of images beside that of their cases."""
+
+    image: MetricLine
+    case: MetricLine
+
+
+def compare_with_cases(metrics: TaskMetrics, cases: TaskMetrics) -> list[CaseLine]:
+    """Metrics over all classes, labels or columns, of images and of their cases."""
+    pairs = zip(overall_metric_lines(metrics), overall_metric_lines(cases), strict=True)
+    return [CaseLine(*pair) for pair in pairs]
+
+
+def format_case_table(metrics: TaskMetrics, cases: TaskMetrics) -> str:
+    """`compare_with_cases` as text."""
+    heads = f"{metrics.n:,} pictures", f"{cases.n:,} cases"
+    lines = [f"{'':<28}  {heads[0]:>24}  {heads[1]:>24}"]
+    for pair in compare_with_cases(metrics, cases):
+        cells = [f"{one.value} ({one.interval})" if one.interval != "–" else one.value for one in pair]
+        lines.append(f"{pair.image.name:<28}  {cells[0]:>24}  {cells[1]:>24}")
+    return "\n".join(lines)
+
+
+def _case_section(metrics: TaskMetrics, pool: CasePool, cases: TaskMetrics) -> list[str]:
+    rows = [
+        [image.name, image.value, image.interval, case.value, case.interval]
+        for image, case in compare_with_cases(metrics, cases)
+    ]
+    return [
+        f"The {cases.n:,} cases of these pictures are answered too, each by {pool.describe()}:",
+        "",
+        *_markdown_table(["Figure", "Per picture", "95 % interval", "Per case", "95 % interval"], rows),
+        "",
+    ]
 
 
 def format_with_interval(

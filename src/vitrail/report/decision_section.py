@@ -12,6 +12,7 @@ from ..checkpoints.decision_versions import BANK_KEY, TRAINED
 from ..errors import UsageError
 from ..evaluate.decision_figures import apply_decisions, compute_figures, count_changes
 from ..evaluate.decisions import Decisions
+from ..evaluate.metrics import CASES_SUFFIX
 from ..evaluate.predictions import TaskPredictions, read_predictions_csv
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..formatting import format_count
@@ -101,6 +102,9 @@ def decide_run(folder: Path) -> DecidedRun:
         fresh = []
         for before in metrics:
             file = folder / "predictions" / f"{before.split}.csv"
+            if before.split.endswith(CASES_SUFFIX):  # which have decisions of their own
+                fresh.append(before)
+                continue
             table, rows = predictions, groups
             if before.split != facts.held_out_split:
                 table, rows = apply_decisions(read_predictions_csv(file, facts.task), kept.current), None

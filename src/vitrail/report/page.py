@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError
 from ..evaluate.anomaly_metrics import AnomalyMetrics
-from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.metrics import CASES_SUFFIX, ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.predictions import (
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
     TaskPredictions,
+    read_predictions_csv,
 )
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.segmentation_metrics import SegmentationMetrics
@@ -186,6 +187,7 @@ def _page_context(
         "decisions": facts.decisions,
         "most_charts": charts.MAX_LABEL_CHARTS,
         "uncertainty": uncertainty.uncertainty_context(predictions, facts.decisions, groups),
+        "cases": task_sections.case_context(facts, metrics, predictions, _read_cases(facts, metrics.split, folder)),
         "curves": curves_section.curves_context(facts, predictions, folder, groups),
         "card": read_data_card(folder, facts, metrics),
         "saliency": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, images),
@@ -195,6 +197,12 @@ def _page_context(
         **_task_context(metrics, predictions, images),
         **first_page,
     }
+
+
+def _read_cases(facts: ReportFacts, split: str, folder: Path) -> TaskPredictions | None:
+    """The stored answers of the cases; None without any."""
+    file = folder / "predictions" / f"{split}{CASES_SUFFIX}.csv"
+    return None if facts.case_pool is None or not file.is_file() else read_predictions_csv(file, facts.task)
 
 
 def _task_context(metrics: TaskMetrics, predictions: TaskPredictions, images: Thumbnails) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.anomaly_metrics import AnomalyMetrics
+from ..evaluate.cases import CasePool
 from ..evaluate.decisions import Decisions
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
@@ -104,6 +105,8 @@ class ReportFacts:
     """The same for segmentation."""
     decisions: Decisions = field(default_factory=Decisions)
     """Calibration, thresholds and abstention, fitted on the validation images."""
+    case_pool: CasePool | None = None
+    """How the images of a case are answered together; the metrics of their cases are those of splits in -cases."""
     evaluated_precision: str = ""
     """Number format of the stored predictions and metrics; empty where an older version computed them."""
     fast_precision: PrecisionComparison | None = None

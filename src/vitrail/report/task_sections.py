@@ -7,18 +7,22 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..evaluate.calibration import MIN_IMAGES
-from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.metrics import CASES_SUFFIX, ClassificationMetrics
 from ..evaluate.multilabel_metrics import MIN_PER_SIDE, MultilabelMetrics
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
 )
 from ..evaluate.segmentation_metrics import image_ious
+from ..evaluate.task_metrics import TaskMetrics
 from ..explain.mask_overlay import mask_palette
-from . import charts, thumbnails
+from . import charts, image_selection, thumbnails
+from .cards import compare_with_cases
 from .image_selection import wrong_label_mask
+from .provenance import ReportFacts
 from .thumbnails import StoredThumbnail, Thumbnails
 
 MAX_MATRIX_CLASSES = 24
@@ -97,6 +101,67 @@ def _shaded_confusion_rows(metrics: ClassificationMetrics) -> list[dict[str, Any
         ]
         rows.append({"name": one.name, "cells": cells})
     return rows
+
+
+# -- Cases
+
+MAX_CASES = 10
+"""Wrong cases that are named, and others beside them."""
+
+
+class CaseRow(NamedTuple):
+    """One case on the page."""
+
+    name: str
+    pictures: int
+    answer: str
+    loudest: str
+    """The id of the image with the largest share."""
+    share: float
+
+
+def case_context(
+    facts: ReportFacts, metrics: TaskMetrics, predictions: TaskPredictions, cases: TaskPredictions | None
+) -> dict[str, Any] | None:
+    """Context of `cases.html.j2`; None where the model answers images alone.
+
+    Args:
+        metrics, predictions: of the images.
+    """
+    case_metrics = facts.metrics_for_split(f"{metrics.split}{CASES_SUFFIX}")
+    shares = predictions.shares
+    if cases is None or case_metrics is None or shares is None:
+        return None
+    named: dict[str, list[int]] = {}
+    for row, name in enumerate(predictions.case_names):
+        named.setdefault(name, []).append(row)
+    rows = []
+    for case in image_selection.select_images(cases, MAX_CASES)[: 2 * MAX_CASES].tolist():
+        members = named[cases.ids[case]]
+        loudest = max(members, key=lambda row: float(shares[row]))
+        share = float(shares[loudest])
+        rows.append(
+            CaseRow(cases.ids[case], len(members), describe_answer(cases, case), predictions.ids[loudest], share)
+        )
+    wrong = None
+    if not isinstance(cases, RegressionPredictions):
+        are_wrong, known = image_selection.wrong_and_known_masks(cases)
+        wrong = int((are_wrong & known).sum())
+    lines = compare_with_cases(metrics, case_metrics)
+    return {"pool": facts.case_pool, "metrics": case_metrics, "lines": lines, "rows": rows, "wrong": wrong}
+
+
+def describe_answer(predictions: TaskPredictions, row: int) -> str:
+    """What is true of an image or case and what was predicted."""
+    if isinstance(predictions, ClassificationPredictions):
+        p_values = predictions.p_values
+        figure = f"{predictions.confidences[row]:.1%}" if p_values is None else f"p {p_values[row]:.3g}"
+        return f"{predictions.target_names[row]}, answered {predictions.labels[row]} ({figure})"
+    if isinstance(predictions, MultilabelPredictions):
+        lines = label_lines(predictions, row)
+    else:
+        lines = column_lines(predictions, row)
+    return "; ".join(f"{line.before} {line.name}{line.after}".strip() for line in lines)
 
 
 # -- Anomaly

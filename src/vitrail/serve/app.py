@@ -27,10 +27,10 @@ from ..predict import exported
 from ..predict.answer_notes import add_notes
 from ..services.mask_files import encode_mask
 from ..version import __version__
-from .batcher import PredictionBatch
+from .batcher import PredictionBatch, concat_batches
 from .gate import TOKEN_MISSING, UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
-from .openapi import DECISION_PARAMETER, REQUEST_BODIES, render_api_docs
+from .openapi import CASE_PARAMETER, REQUEST_BODIES, render_api_docs
 from .protocols import (
     FormFile,
     describe_model,
@@ -82,31 +82,52 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     """Predict, explain, embed and describe. The gate has already read the body."""
     plain = APIRouter(route_class=RawRoute)
 
-    @plain.post("/predict", tags=["answers"], openapi_extra={**REQUEST_BODIES["picture or form"], **DECISION_PARAMETER})
+    @plain.post("/predict", tags=["answers"], openapi_extra={**REQUEST_BODIES["picture or form"], **CASE_PARAMETER})
     async def predict(request: Request) -> Response:
         """Answer pictures. One picture as the body gives one row, with the columns of `vitrail predict`; a form gives
         `{"rows": [...]}` in the order of its files, each a row or `{"path", "error", "status"}`. The header X-Filename
         (percent-encoded) names a single picture. `?decision=NAME` takes a kept decision instead of the one in use; the
         header X-Decision of the answer names it. A model of masks adds `mask`, at the picture's own size: `counts` are
         COCO's compressed run lengths of every class; a single picture with `Accept: image/png` gets a PNG of class
-        numbers with a palette instead."""
+        numbers with a palette instead. `?case=NAME` answers the files of a form as one case too, of a model that does:
+        its row is `case`, and each picture's `share` is its part of that answer."""
         body, content_type = request.state.body, request.headers.get("content-type", "").encode("latin-1")
         asked = request.query_params.get("decision") if request.scope["query_string"] else None
+        case = request.query_params.get("case") if request.scope["query_string"] else None
         decisions = service.get_model().choose_decision(asked)  # of the whole request, whatever is put to use meanwhile
+        if case is not None:
+            service.get_model().require_cases()
+            if not case or not is_form(content_type):
+                raise HttpError(
+                    400, "A case is a form of its pictures with a name: curl -F picture=@1.png URL?case=NAME"
+                )
         if not is_form(content_type):
             name = image_name_from_path(unquote(request.headers.get("x-filename", ""), errors="replace"))
             with service.admission.admit_images(1):
                 if wants_mask(service, request.headers.get("accept", "")):
                     mask = await _predict_mask(service, name, body, decisions)
                     return Response(mask, 200, NOSNIFF_HEADERS, media_type=MASK_MEDIA_TYPE)
-                row = await _predict_row(service, name, body, decisions)
+                row, _ = await _predict_row(service, name, body, decisions)
             return _json_response(row, decisions=decisions)
         parts = parse_form_files(body, content_type, service.limits.max_images)
         if not parts:
             raise HttpError(400, "The form holds no file. Send one with: curl -F picture=@photo.jpg")
         with service.admission.admit_images(len(parts)):
-            rows = await asyncio.gather(*(_predict_row_or_error(service, part, decisions) for part in parts))
-        return _json_response({"rows": rows}, decisions=decisions)
+            answers = await asyncio.gather(*(_predict_row_or_error(service, part, decisions) for part in parts))
+        rows = [row for row, _ in answers]
+        if case is None:
+            return _json_response({"rows": rows}, decisions=decisions)
+        batches = [batch for _, batch in answers if batch is not None]
+        if len(batches) < len(rows):
+            unread = next(row for row in rows if "error" in row)
+            why = {
+                "error": f"The case lacks {unread['path'] or 'a picture'}: {unread['error']}",
+                "status": unread["status"],
+            }
+            return _json_response({"rows": rows, "case": why}, decisions=decisions)
+        answer, shares = service.get_model().answer_case(case[:MAX_NAME_LENGTH], concat_batches(batches), decisions)
+        rows = [{**row, "share": share} for row, share in zip(rows, shares, strict=True)]
+        return _json_response({"rows": rows, "case": answer}, decisions=decisions)
 
     app.include_router(plain)
 
@@ -281,13 +302,14 @@ async def _handle_unexpected_error(request: Request, error: Exception) -> Respon
 
 async def _predict_row(
     service: Service, name: ImageName, body: bytearray | memoryview, decisions: Decisions
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], PredictionBatch]:
     batch, info = await service.predict_image(name, body, decisions)
     row = add_notes(batch.rows[0], decisions, info["remarks"])
     if exported.MASKS not in batch.outputs:
-        return row
+        return row, batch
     classes = service.get_model().predictor.classes
-    return {**row, "mask": await asyncio.to_thread(lambda: mask_to_json(_own_mask(service, batch, info), classes))}
+    mask = await asyncio.to_thread(lambda: mask_to_json(_own_mask(service, batch, info), classes))
+    return {**row, "mask": mask}, batch
 
 
 def wants_mask(service: Service, accept: str) -> bool:
@@ -315,11 +337,14 @@ def _own_mask(service: Service, batch: PredictionBatch, info: Mapping[str, Any])
     return unfit_mask(batch.outputs[exported.MASKS][0], (height, width), service.get_model().spec, UNKNOWN_PIXEL)
 
 
-async def _predict_row_or_error(service: Service, part: FormFile, decisions: Decisions) -> dict[str, Any]:
+async def _predict_row_or_error(
+    service: Service, part: FormFile, decisions: Decisions
+) -> tuple[dict[str, Any], PredictionBatch | None]:
     try:
         return await _predict_row(service, image_name_from_path(part.name), part.data, decisions)
     except HttpError as refused:
-        return {"path": image_name_from_path(part.name).path, "error": refused.message, "status": refused.status}
+        refusal = {"path": image_name_from_path(part.name).path, "error": refused.message, "status": refused.status}
+        return refusal, None
 
 
 # -- Response rows.

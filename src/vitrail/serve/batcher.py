@@ -42,23 +42,28 @@ class PredictionBatch(NamedTuple):
     """As `vitrail predict` writes them."""
     outputs: dict[str, np.ndarray]
     """Output name of exported files -> array [n, ...]."""
+    pool_inputs: np.ndarray | None = None
+    """float32 [n, K + 1]: of a model that answers cases, what their answers are pooled from."""
 
     def slice_rows(self, start: int, stop: int) -> PredictionBatch:
         """The predictions of some images."""
-        return PredictionBatch(
-            self.rows[start:stop], {name: values[start:stop] for name, values in self.outputs.items()}
-        )
+        outputs = {name: values[start:stop] for name, values in self.outputs.items()}
+        pooled = None if self.pool_inputs is None else self.pool_inputs[start:stop]
+        return PredictionBatch(self.rows[start:stop], outputs, pooled)
 
     def take(self, order: Sequence[int]) -> PredictionBatch:
         """The same predictions in another order."""
         rows = [self.rows[place] for place in order]
-        return PredictionBatch(rows, {name: values[order] for name, values in self.outputs.items()})
+        outputs = {name: values[order] for name, values in self.outputs.items()}
+        return PredictionBatch(rows, outputs, None if self.pool_inputs is None else self.pool_inputs[order])
 
 
 def concat_batches(parts: Sequence[PredictionBatch]) -> PredictionBatch:
     """Predictions of the same outputs one after the other."""
     rows, names = [row for part in parts for row in part.rows], parts[0].outputs
-    return PredictionBatch(rows, {name: np.concatenate([part.outputs[name] for part in parts]) for name in names})
+    outputs = {name: np.concatenate([part.outputs[name] for part in parts]) for name in names}
+    pooled = [part.pool_inputs for part in parts if part.pool_inputs is not None]
+    return PredictionBatch(rows, outputs, np.concatenate(pooled) if len(pooled) == len(parts) else None)
 
 
 @runtime_checkable

@@ -76,6 +76,13 @@ DECISION_PARAMETER: dict[str, Any] = {
     ]
 }
 """`openapi_extra` of a path that takes a kept decision, for routes whose parameters FastAPI does not parse."""
+CASE_PARAMETER: dict[str, Any] = {
+    "parameters": [
+        *DECISION_PARAMETER["parameters"],
+        {"name": "case", "in": "query", "required": False, "schema": {"type": "string"}},
+    ]
+}
+"""The same with the name of a case."""
 
 
 def render_api_docs(app: FastAPI) -> dict[str, StaticFile]:

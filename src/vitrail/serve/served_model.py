@@ -33,7 +33,7 @@ from ..files.atomic import append_line
 from ..predict import exported
 from ..predict.embedder import Embedder, compute_features
 from ..predict.kept_decisions import DecisionFollower, KeptDecisions
-from ..predict.predictor import Predictor
+from ..predict.predictor import MemberOutputs, Predictor
 from ..runtime import set_thread_count
 from ..services.explanation import Explainer, explainer_from_predictor
 from ..services.prediction import apply_image_options, open_predictor
@@ -187,7 +187,32 @@ class ServedModel:
             named[exported.DECISIONS] = decision_array(predictions).astype(np.int64)
         reasons = predictions.abstain_reasons or ("",) * len(predictions)
         named[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in reasons], np.int64)
-        return PredictionBatch(predictions.records(), named)
+        return PredictionBatch(predictions.records(), named, predictions.pool_inputs)
+
+    def require_cases(self) -> None:
+        """Raise HttpError (422) if the model answers images alone."""
+        try:
+            self.predictor.require_cases()
+        except UsageError as error:
+            raise HttpError(422, str(error)) from error
+
+    def answer_case(
+        self, name: str, batch: PredictionBatch, decisions: Decisions
+    ) -> tuple[dict[str, object], list[float]]:
+        """The row of a case whose images are those of a batch, and the share of each image in its answer."""
+        predictor = self.predictor_for(decisions)
+        assert batch.pool_inputs is not None
+        names = [ImageName(str(row["path"]), str(row["id"])) for row in batch.rows]
+        computed = MemberOutputs(batch.pool_inputs[:, :-1], None, batch.pool_inputs[:, -1])
+        reasons = tuple(exported.ABSTENTION_REASONS[code] for code in batch.outputs[exported.ABSTAINED].tolist())
+        images = replace(
+            predictor.decide(names, [computed]),
+            abstain_reasons=reasons if any(reasons) else (),
+            is_unlike_known=predictor.members[0].decisions.unlike is not None,
+        )
+        answered = predictor.add_cases(images, [name] * len(names))
+        assert answered.cases is not None and answered.shares is not None
+        return answered.cases.records()[0], answered.shares.tolist()
 
     def _append_scores(self, path: Path, predictions: TaskPredictions) -> None:
         """Append the scores to the log; a log that cannot be written is an error of the log, and no answer is lost."""
@@ -296,6 +321,7 @@ class ServedModel:
             "decisions": list(kept.by_name),
             **problem,
             "thresholds": dict(zip(labels, decisions.thresholds, strict=False)),
+            "cases": None if predictor.case_pool is None else predictor.case_pool.method,
             "calibrated": all(member.decisions.temperature != () for member in predictor.members),
             "abstains_below": decisions.sure or None,
             "unlike": any(member.decisions.unlike is not None for member in predictor.members),

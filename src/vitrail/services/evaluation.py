@@ -74,6 +74,8 @@ class EvaluationResult:
     """As in `LabelledImages`."""
     warning: str = ""
     """As `LabelledImages.warning`."""
+    cases: TaskMetrics | None = None
+    """Metrics of the cases of these images, where the model answers cases and the images have groups."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +113,19 @@ def evaluate_model(
     """
     predictions = predict_labelled(predictor, labelled, skip_bad, progress)
     groups = get_prediction_groups(labelled, predictions)
-    decisions = predictor.decisions
+    decisions, cases = predictor.decisions, None
     metrics = compute_metrics(predictions, predictor.scaling, groups, decisions.ordered, decisions.promise)
+    if predictor.case_pool is not None and groups is not None:
+        predictions = predictor.add_cases(predictions, groups)
+        assert predictions.cases is not None
+        cases = compute_metrics(predictions.cases, predictor.scaling, None, decisions.ordered)
     if isinstance(metrics, AnomalyMetrics):
         member = predictor.single_member()
         assert isinstance(member.model, ViT)
         rows = find_predicted_rows(labelled, predictions)
         fields = measure_pixels(member.model, labelled.source, rows, predictor.spec, member.settings, groups)
         metrics = replace(metrics, **fields)
-    return EvaluationResult(metrics, predictions, labelled.source.name, labelled.seen, labelled.warning)
+    return EvaluationResult(metrics, predictions, labelled.source.name, labelled.seen, labelled.warning, cases)
 
 
 def require_picture_answers(task: Task, what: str) -> None:

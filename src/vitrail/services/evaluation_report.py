@@ -13,7 +13,8 @@ from ..errors import UsageError
 from ..evaluate import task_metrics
 from ..evaluate.decisions import describe_limits
 from ..evaluate.inference import DEFAULT_SETTINGS
-from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
+from ..evaluate.metrics import CASES_SUFFIX
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions
 from ..files import atomic
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
@@ -62,21 +63,11 @@ def list_wrong(predictions: TaskPredictions) -> WrongPredictions:
         rows, count = rows[wrong[rows] & known[rows]], int((wrong & known).sum())
     return WrongPredictions(
         count,
-        tuple((predictions.paths[row] or predictions.ids[row], _describe(predictions, row)) for row in rows.tolist()),
+        tuple(
+            (predictions.paths[row] or predictions.ids[row], task_sections.describe_answer(predictions, row))
+            for row in rows.tolist()
+        ),
     )
-
-
-def _describe(predictions: TaskPredictions, row: int) -> str:
-    """What is true of an image and what was predicted."""
-    if isinstance(predictions, ClassificationPredictions):
-        p_values = predictions.p_values
-        figure = f"{predictions.confidences[row]:.1%}" if p_values is None else f"p {p_values[row]:.3g}"
-        return f"{predictions.target_names[row]}, answered {predictions.labels[row]} ({figure})"
-    if isinstance(predictions, RegressionPredictions):
-        lines = task_sections.column_lines(predictions, row)
-    else:
-        lines = task_sections.label_lines(predictions, row)
-    return "; ".join(f"{line.before} {line.name}{line.after}".strip() for line in lines)
 
 
 def choose_evaluation_folder(model: str, source: str, out: Path | None) -> Path | None:
@@ -132,8 +123,11 @@ def write_evaluation(
     (folder / "predictions").mkdir(parents=True, exist_ok=True)
     predictions.write_csv(folder / "predictions" / f"{metrics.split}.csv")
     atomic.write_json(folder / f"metrics-{metrics.split}.json", metrics.to_json())
+    measured = [metrics, *([] if result.cases is None else [result.cases])]
+    if predictions.cases is not None:
+        predictions.cases.write_csv(folder / "predictions" / f"{metrics.split}{CASES_SUFFIX}.csv")
     copies = {} if result.seen is None else {metrics.split: int(result.seen.train.sum())}
-    task_metrics.write_results_csv(folder / task_metrics.RESULTS_FILE, [metrics], copies)
+    task_metrics.write_results_csv(folder / task_metrics.RESULTS_FILE, measured, copies)
     chosen = image_selection.select_with_worst(predictions, predictor.decisions, thumbnails.MAX_THUMBNAILS)
     rows = find_predicted_rows(labelled, predictions)[chosen]
     dataset = Dataset(labelled.source, {})
@@ -176,7 +170,8 @@ def _make_facts(
             "classes": predictor.classes,
             "command": _command(model, source),
             "created": f"{datetime.now():%Y-%m-%d %H:%M}",
-            **provenance.metrics_by_task([metrics]),
+            **provenance.metrics_by_task([metrics, *([] if result.cases is None else [result.cases])]),
+            "case_pool": None if result.cases is None else predictor.case_pool,
             "decisions": predictor.decisions,
             "evaluated_precision": precision if precision == DEFAULT_SETTINGS.precision else "",
             "fast_precision": None,

@@ -19,7 +19,7 @@ from ..data.decoding.decode import decode_image, read_file_bytes, read_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.precision import find_changed_labels, get_scores
-from ..export import build, triton
+from ..export import build, case_file, triton
 from ..export.browser_page import BrowserPage, describe_for_page, explain_no_page, is_single_file
 from ..export.browser_proof import BrowserProof, ProofFile, find_missing_tools, prove_page
 from ..export.browser_runtime import load_runtime
@@ -155,7 +155,10 @@ def _export_as(
             return _export_page(model_name, out or default, options, trained_on)
         if known == "triton":
             return _export_repository(model_name, out or default, options, trained_on)
-        return _export_file(model_name, known, out or default, options, trained_on)
+        pooled = (out or default).with_name(f"{(out or default).stem}-cases.onnx")
+        atomic.check_new_path(pooled)
+        result = _export_file(model_name, known, out or default, options, trained_on)
+        return _add_case_file(model_name, result, pooled, trained_on) if known == "onnx" else result
     if options != DEFAULT_EXPORT_OPTIONS:
         raise UsageError(f"--resize and --precision are for onnx, pt2 and triton, which hold a graph. Got --to {to}.")
     default = conversion.default_conversion_path(model_name, known)
@@ -242,6 +245,21 @@ def _export_file(
         path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
         num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _add_case_file(model_name: str, result: ExportResult, path: Path, trained_on: object | None) -> ExportResult:
+    """Write the file that pools a case beside that of a model, if the model answers cases; else change nothing."""
+    member = open_predictor(model_name, "cpu").single_member()
+    if member.case_pool is None:
+        return result
+    decoded, _ = load_comparison_images(Path(model_name), member.spec, False, trained_on)
+    model_file = build.reopen_file(result.path, "onnx")
+    with atomic.make_draft(path) as draft:
+        case_file.write_case_file(member, draft)
+        proof = case_file.verify_case_file(draft, model_file, member, preprocess_decoded(decoded, member.spec))
+        atomic.commit_draft(draft, path)
+    told = str(proof).replace("pictures", "cases")
+    return replace(result, notes=(*result.notes, f"cases are pooled by {path.name}, {told}"))
 
 
 def _export_page(model_name: str, out: Path, options: ExportOptions, trained_on: object | None) -> ExportResult:

@@ -16,7 +16,7 @@ from ..train.plan import Plan
 from ..train.request import TrainRequest
 
 COMMAND_LINE = "the command line"
-ALPHA = "decisions.alpha"
+ALPHA, CASE = "decisions.alpha", "decisions.case"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,7 @@ class TrainArguments:
     exclude: Path | None = None
     folds: int | None = None
     alpha: float | None = None
+    case: str | None = None
     weights: str | None = None
     changes: Mapping[str, str] | None = None
     """Plan fields by their dotted names, as text."""
@@ -76,7 +77,7 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
         seed=arguments.seed or 0,
         overrides={
             name: text
-            for name, text in (overrides | ({} if arguments.alpha is None else {ALPHA: str(arguments.alpha)})).items()
+            for name, text in (overrides | {name: fields[name] for name in (ALPHA, CASE) if name in fields}).items()
             if not name.startswith(("data.", "compute."))
         },
     )
@@ -166,6 +167,7 @@ def _explicit_fields(arguments: TrainArguments) -> dict[str, str]:
         "model.channels": ("--channels", arguments.channels),
         "finetune.weights": ("--weights", arguments.weights),
         ALPHA: ("--alpha", arguments.alpha),
+        CASE: ("--case", arguments.case),
     }
     for name, (flag, value) in flags.items():
         if value is not None and name in changes:

@@ -20,6 +20,7 @@ from ..errors import DataError, DivergedError, NonFiniteError
 from ..evaluate import decisions, task_metrics
 from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.calibration import SCALING_KEY
+from ..evaluate.cases import CASES_KEY, CasePool, describe_case_limits, read_case_pool
 from ..evaluate.decisions import Decisions
 from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings
 from ..evaluate.metrics import ClassificationMetrics
@@ -27,7 +28,7 @@ from ..evaluate.ood import FeatureStats
 from ..evaluate.pixel_metrics import measure_pixels
 from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison, read_comparison
 from ..evaluate.predictions import TaskPredictions
-from ..evaluate.task_metrics import TaskMetrics, compute_metrics
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics, has_known_targets
 from ..explain import methods
 from ..explain.faithfulness.map_choice import MAP_CHOICE_KEY, MapChoice, read_map_choice
 from ..files import atomic
@@ -49,6 +50,7 @@ from .held_out import (
     choose_map,
     compare_fast_precision,
     compute_outputs,
+    fit_cases,
     fit_decisions,
 )
 from .loop import TrainState
@@ -93,11 +95,11 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             except DataError as error:  # the metrics do not depend on it
                 yield Note(f"The fast number format was not compared with float32: {error}")
             choice = choose_map(train_state, plan, dataset, outputs["val"], totals.seconds)
-            stored = (*fitted, compared, choice)
+            stored = (*fitted, compared, choice, fit_cases(plan, dataset, outputs["val"], fitted[0]))
         yield StageEvent("Computing metrics and their intervals")
-        decided, feature_stats, compared, choice = stored
+        decided, feature_stats, compared, choice, case_pool = stored
         predictions = {
-            split: build_predictions(dataset, split, each, decided, feature_stats)
+            split: build_predictions(dataset, split, each, decided, feature_stats, case_pool)
             for split, each in outputs.items()
             if len(each.rows)
         }
@@ -108,6 +110,11 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             )
             for split, table in predictions.items()
             if dataset.source.task == "classification" or not np.isnan(dataset.targets(split)).all()
+        ]
+        cases = [
+            EvaluatedSplit(table.cases, compute_metrics(table.cases, scaling, None, plan.decisions.ordered))
+            for table in predictions.values()
+            if table.cases is not None and has_known_targets(table.cases)
         ]
         if dataset.source.task == "anomaly":
             evaluated = [_add_pixel_metrics(context, train_state, one) for one in evaluated]
@@ -125,23 +132,28 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     limits = [
         *decisions.describe_limits(dataset.source.task, [decided], num_validation),
         *_describe_larger_alpha(plan, decided),
+        *([] if case_pool is None else describe_case_limits(case_pool, dataset.source.task)),
         *(describe_odd_images(run.calibration_file) if dataset.source.task == "anomaly" else ()),
     ]
     last_split = evaluated[-1].metrics.split if evaluated else ""
     copies = cards.list_copy_warnings(run.path, last_split)
     copies = copies or [text for split, text in copy_notes.items() if split == last_split]
     doubts = [*_describe_few_images(evaluated, plan), *limits]
-    card = _model_card_section(plan, dataset, decided, evaluated, compared, copies, doubts)
-    write_bundle(context, train_state, decided, feature_stats, compared, card, choice)
+    card = _model_card_section(plan, dataset, decided, evaluated, compared, copies, doubts, case_pool, cases)
+    write_bundle(context, train_state, decided, feature_stats, compared, card, choice, case_pool)
     yield from map(Note, limits)
+    if case_pool is not None:
+        yield Note(f"Cases: {case_pool.describe()}.")
     yield from map(Note, copy_notes.values())
     for split, table in predictions.items():
         write_predictions(run, table)
+        if table.cases is not None:
+            write_predictions(run, table.cases)
         if split not in [one.metrics.split for one in evaluated]:
             yield Note(f"Nothing is known of the {split} pictures, so they get predictions and no metrics.")
-    for one in evaluated:
+    for one in (*evaluated, *cases):
         atomic.write_json(run.path / f"metrics-{one.metrics.split}.json", one.metrics.to_json())
-    yield from _write_results(run, plan, [one.metrics for one in evaluated], counts)
+    yield from _write_results(run, plan, [one.metrics for one in (*evaluated, *cases)], counts)
     if not evaluated:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
@@ -150,10 +162,13 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     yield StageEvent("Drawing maps and writing the report")
     images = outputs[last.predictions.split].images
     _write_report(
-        context, reasons, train_state, evaluated, images, totals, decided, compared, choice, (*copies, *doubts)
-    )
+        context, reasons, train_state, evaluated, images, totals, decided, compared, choice, (*copies, *doubts),
+        case_pool, cases,
+    )  # fmt: skip
     if isinstance(last.metrics, ClassificationMetrics | AnomalyMetrics) and (doubt := last.metrics.describe_doubt()):
         yield Note(doubt)
+    if cases:
+        yield Note(f"{cases[-1].metrics.headline()}.")
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
 
 
@@ -224,7 +239,7 @@ def _training_totals(run: RunFolder) -> TrainingTotals:
 
 def _read_decisions(
     run: RunFolder, train_state: TrainState, dataset: Dataset
-) -> tuple[Decisions, FeatureStats | None, PrecisionComparison | None, MapChoice] | None:
+) -> tuple[Decisions, FeatureStats | None, PrecisionComparison | None, MapChoice, CasePool | None] | None:
     """What `finish_run` has fitted and measured, in a bundle that this run has written; None without such a one."""
     info = bundle.read_bundle_info(run.bundle).trained_info if run.bundle.exists() else {}
     if decisions.DECISIONS_KEY not in info:
@@ -236,7 +251,8 @@ def _read_decisions(
     unknown = MapChoice(
         method=methods.default_method(train_state.model.config), pictures=0, reason="an older version trained it"
     )
-    return decided, feature_stats, read_comparison(info, where), read_map_choice(info, where) or unknown
+    case_pool = read_case_pool(info, dataset.source.task, dataset.source.classes, width, where)
+    return decided, feature_stats, read_comparison(info, where), read_map_choice(info, where) or unknown, case_pool
 
 
 def write_bundle(
@@ -247,6 +263,7 @@ def write_bundle(
     compared: PrecisionComparison | None = None,
     card: str = "",
     choice: MapChoice | None = None,
+    case_pool: CasePool | None = None,
 ) -> None:
     """Write the model bundle, unless this run has written one with decisions already.
 
@@ -255,6 +272,7 @@ def write_bundle(
         compared: the fast number format beside float32.
         card: the model card's section about the held-out metrics.
         choice: the default explanation method.
+        case_pool: how the images of a case are answered together.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     if run.bundle.exists():
@@ -281,6 +299,7 @@ def write_bundle(
         **({} if decision_values is None else {decisions.DECISIONS_KEY: config.write(decision_values)}),
         **({} if compared is None else {COMPARISON_KEY: config.write(compared)}),
         **({} if choice is None else {MAP_CHOICE_KEY: config.write(choice)}),
+        **({} if case_pool is None else {CASES_KEY: config.write(case_pool)}),
     }
     tensors = None if feature_stats is None else feature_stats.to_tensors()
     with use_ema_weights(train_state.model, train_state.ema):
@@ -299,12 +318,15 @@ def _write_report(
     compared: PrecisionComparison | None,
     choice: MapChoice,
     warnings: Sequence[str],
+    case_pool: CasePool | None,
+    cases: Sequence[EvaluatedSplit],
 ) -> None:
     """Write thumbnails, explanation maps, groups, report.json and report.html for the last evaluated split.
 
     Args:
         image_source: the images of that split.
         warnings: what limits the metrics.
+        cases: of the same splits, where there is a pool.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     held_out, rows = evaluated_splits[-1].predictions, dataset.splits[evaluated_splits[-1].predictions.split]
@@ -327,9 +349,9 @@ def _write_report(
                 run.path, held_out, chosen, map_inputs.__getitem__, totals.seconds, choice, plan.recipe.views.num_views
             )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
-    metrics = [one.metrics for one in evaluated_splits]
+    metrics = [one.metrics for one in (*evaluated_splits, *cases)]
     facts = _report_facts(context, reasons, metrics, totals, decisions, compared)
-    provenance.write_facts(run.path, replace(facts, warnings=tuple(warnings)))
+    provenance.write_facts(run.path, replace(facts, warnings=tuple(warnings), case_pool=case_pool))
     page.build_report(run.path)
 
 
@@ -422,6 +444,8 @@ def _model_card_section(
     compared: PrecisionComparison | None,
     copies: Sequence[str],
     limits: Sequence[str],
+    case_pool: CasePool | None,
+    cases: Sequence[EvaluatedSplit],
 ) -> str:
     """The model card's section about the last evaluated split; empty where none was evaluated."""
     if not evaluated_splits:
@@ -430,5 +454,5 @@ def _model_card_section(
     source = dataset.source
     return cards.performance_section(
         metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint(), compared,
-        copies, limits,
+        copies, limits, *([(case_pool, cases[-1].metrics)] if case_pool is not None and cases else []),
     )  # fmt: skip

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+
 from .. import config, runtime
 from ..data.checks.findings import DataCheckReport
 from ..data.loader import ImageStore
 from ..data.settings import MEMORY
 from ..errors import DataError
+from ..evaluate.cases import check_case_settings, find_case_targets, index_cases
 from ..evaluate.device_check import choose_checked_runtime
 from ..files.atomic import write_json
 from ..files.disk import check_writable
@@ -248,11 +251,26 @@ def _check_written_plan(plan: Plan, dataset: Dataset, changes: Mapping[str, str]
     """
     planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
     unused_settings.check_unused_settings(plan, changes)
-    plan.decisions.check_task(dataset.source.task, dataset.source.classes)
+    _check_decisions(plan, dataset)
     dataset.custom_functions.check(plan)
     phases.check_written_phases(plan, dataset)
     if plan.finetune.from_checkpoint:
         weights.check_checkpoint(weights.open_checkpoint(plan.finetune.weights), plan.model, plan.finetune)
+
+
+def _check_decisions(plan: Plan, dataset: Dataset) -> None:
+    """Check that decisions, and cases if they are asked for, can be made of this data.
+
+    Raises:
+        UsageError: a setting of another task, or cases that cannot be had.
+        DataError: images of one case have different targets.
+    """
+    source, groups = dataset.source, dataset.source.groups
+    plan.decisions.check_task(source.task, source.classes)
+    validation = None if groups is None else groups[dataset.splits["val"]]
+    check_case_settings(plan.decisions.case, source.task, groups, validation, plan.data.folds)
+    if plan.decisions.case != "none" and groups is not None:
+        find_case_targets(dataset.true_targets(np.arange(len(source))), *index_cases(groups), source.classes)
 
 
 def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
@@ -281,7 +299,7 @@ def _draft_plan(
 ) -> Generator[Event, None, tuple[Plan, Reasons]]:
     """The plan before any image is decoded, the same on all ranks, and its reasons."""
     plan, reasons, notes = finetune_planner.draft_from_request(fingerprint, request, compute, group.world_size)
-    plan.decisions.check_task(dataset.source.task, dataset.source.classes)
+    _check_decisions(plan, dataset)
     dataset.custom_functions.check(plan)
     for text in notes:
         yield Note(text)

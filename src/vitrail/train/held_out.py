@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from ..data.loader import ImageStore
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import Source, Task
 from ..errors import DataError
+from ..evaluate.cases import CasePool, fit_case_pool, predict_cases
 from ..evaluate.decisions import Decisions, fit_anomaly_decisions, fit_rules, predictions_from_outputs
 from ..evaluate.decisions import fit_decisions as decisions_fit_decisions
 from ..evaluate.inference import (
@@ -209,13 +211,34 @@ def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> 
     return np.array(kept, np.int64)
 
 
+def fit_cases(plan: Plan, dataset: Dataset, valid_outputs: ModelOutputs, decisions: Decisions) -> CasePool | None:
+    """Fit the pool of cases that the plan asks for to the validation images; None where it asks for none.
+
+    Args:
+        decisions: of the images.
+    """
+    source, rows = dataset.source, valid_outputs.rows
+    if plan.decisions.case == "none":
+        return None
+    assert source.groups is not None
+    return fit_case_pool(
+        plan.decisions.case, source.task, plan.decisions, source.classes, dataset.scaling, valid_outputs.outputs,
+        valid_outputs.features, dataset.true_targets(rows), source.groups[rows], decisions.temperature, plan.seed,
+    )  # fmt: skip
+
+
 def build_predictions(
-    dataset: Dataset, split: str, model_outputs: ModelOutputs, decisions: Decisions, feature_stats: FeatureStats | None
+    dataset: Dataset,
+    split: str,
+    model_outputs: ModelOutputs,
+    decisions: Decisions,
+    feature_stats: FeatureStats | None,
+    case_pool: CasePool | None = None,
 ) -> TaskPredictions:
-    """The predictions for a whole split, in its order."""
+    """The predictions for a whole split, in its order, and with a pool those of its cases."""
     source = dataset.source
     names = [(image_path(source.images[row]), source.ids[row]) for row in model_outputs.rows.tolist()]
-    return predictions_from_outputs(
+    predictions = predictions_from_outputs(
         source.task,
         model_outputs.outputs,
         source.classes,
@@ -228,6 +251,12 @@ def build_predictions(
         defect_types=get_defect_types(source, model_outputs.rows),
         overlaps=model_outputs.overlaps,
     )
+    if case_pool is None:
+        return predictions
+    assert source.groups is not None
+    inputs = np.column_stack([model_outputs.outputs, case_pool.score_images(model_outputs.features)])
+    predictions = replace(predictions, pool_inputs=inputs)
+    return predict_cases(case_pool, source.task, dataset.scaling, predictions, source.groups[model_outputs.rows])
 
 
 # -- Explanation maps for a few held-out images, computed once after the training

@@ -104,6 +104,7 @@ DEFAULT_REASONS = {
     "decisions.abstain_fraction": "every picture is answered that is like those of the training",
     "decisions.conformal_alpha": "right in 95 of 100 cases, as is usual",
     "decisions.ordered": "classes have no order unless one is given",
+    "decisions.case": "each picture has an answer of its own",
     "decisions.alpha": "of anomaly: one false alarm in a hundred good pictures",
     "recipe.evaluate_every": "ten evaluations in a run",
     "recipe.save_every": "about once a minute",

@@ -9,8 +9,8 @@ from vitrail.cli.main import COMMANDS
 
 FLAGS = {
     "train": """--val --test --model --weights --minutes --epochs --steps --image-size --channels --seed --device
-                --data-root --skip-bad --task --group --exclude --folds --alpha --pretrain --plan --resume --extend
-                --out --dry-run --full --devices --help-plan --json --debug""",
+                --data-root --skip-bad --task --group --case --exclude --folds --alpha --pretrain --plan --resume
+                --extend --out --dry-run --full --devices --help-plan --json --debug""",
     "tune": """--trials --val --test --model --weights --minutes --steps --image-size --channels --seed --device
                --data-root --skip-bad --task --group --exclude --resume --out --json --debug""",
     "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --plan-test --positive
@@ -18,7 +18,7 @@ FLAGS = {
     "decide": """--rule --positive --at --abstain --alpha --prevalence --band --estimate --keep --by --use --into
                  --json --debug""",
     "teach": "--forget --group --alpha --keep --by --use --device --json --debug",
-    "predict": "--to --sets --maps --masks --engine --part-size --skip-bad --device --precision --json --debug",
+    "predict": "--to --group --sets --maps --masks --engine --part-size --skip-bad --device --precision --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --precision --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
                   --faithfulness --to --opacity --skip-bad --device --precision

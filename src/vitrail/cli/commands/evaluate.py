@@ -176,6 +176,7 @@ class Evaluate(Command):
         page: Path | None = None,
         notes: Sequence[str] = (),
     ) -> int:
+        from ...report.cards import format_case_table
         from ...services.evaluation_report import list_wrong
 
         metrics, wrong = result.metrics, list_wrong(result.predictions)
@@ -188,11 +189,14 @@ class Evaluate(Command):
             name = result.predictions.decision
             decided = {"decision": name} if name else {}
             warning = {"warning": result.warning} if result.warning else {}
+            extra |= {} if result.cases is None else {"cases": result.cases.to_json()}
             facts = {"model": self.model, "source": result.source, **warning, "metrics": metrics.to_json()}
             print_json({**facts, "notes": list(notes), **decided, **extra})
             return 0
         warned = f"WARNING  {result.warning}\n" if result.warning else ""
         head = f"{self.model} on {result.source}, split {metrics.split}\n{warned}{metrics.table()}"
+        if result.cases is not None:
+            head += f"\n\n{format_case_table(metrics, result.cases)}"
         parts = [head, *(one.table() for one in findings.values()), wrong.table()]
         print(escape_unprintable("\n\n".join(part for part in parts if part)))
         if page is not None:

@@ -32,6 +32,7 @@ class Predict(Command):
       vitrail predict RUN "films/**/*.png" --to answers.csv
       vitrail predict RUN films/ --to answers.parquet
       vitrail predict RUN films/ --sets
+      vitrail predict RUN films.csv --group patient --to answers.csv
       vitrail predict RUN films/ --to answers.csv --part-size 1024
       vitrail predict flowers.onnx photo.jpg
       vitrail predict RUN parts/ --to answers.csv --maps maps/
@@ -49,6 +50,9 @@ class Predict(Command):
     """Pictures, folders, patterns, @list.txt or -."""
     to: Path | None = None
     """Write to this file instead of CSV to standard output: .csv, .jsonl (an object a line) or .parquet."""
+    group: str = ""
+    """Of a run with --case, also answer the pictures of a case together, into cases.csv beside --to: folder, where each
+    folder is a case, or a column of the manifest that PATHS names."""
     sets: bool = False
     """Also the classes, or the range of each number, that hold the truth in 95 % of all cases
     (1 - decisions.conformal_alpha)."""
@@ -82,10 +86,12 @@ class Predict(Command):
             self._check_to(self.to)
             replaced = check_table_path(self.to)
             progress.print_notes([replaced] if replaced and not self._is_chunked() else [])
+        if self.group:
+            self._check_group()
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         from ...predict.folder_targets import add_folder_targets, list_named_folders
-        from ...predict.image_paths import expand_image_paths
+        from ...predict.image_paths import expand_case_paths, expand_image_paths
 
         if self.masks is not None and self._is_chunked():
             raise UsageError("--masks are written in one process: leave out --part-size and --engine ray.")
@@ -93,16 +99,23 @@ class Predict(Command):
             raise UsageError("--maps are drawn by torch in one process: name the run, without --part-size or --engine.")
         if self._is_chunked():
             return self._predict_in_chunks()
-        images = expand_image_paths(self.paths)
+        groups: list[str] = []
+        if self.group:
+            images, groups, notes = expand_case_paths(self.paths, self.group)
+            progress.print_notes(notes)
+        else:
+            images = expand_image_paths(self.paths)
         limits: list[str] = []
         if self._uses_onnx():
             predictions = self._predict_with_onnx(images)
         else:
-            predictions, limits = self._predict_with_torch(images)
+            predictions, limits = self._predict_with_torch(images, groups)
         predictions = add_folder_targets(predictions, list_named_folders(self.paths))
         self._print_target_notes(predictions)
         if self.to is not None:
             predictions.write(self.to)
+        if self._cases_path is not None and predictions.cases is not None:
+            predictions.cases.write(self._cases_path)
         if self.json:
             print_json(predictions.records())
         elif self.to is None:
@@ -110,6 +123,8 @@ class Predict(Command):
             sys.stdout.buffer.write(predictions.csv_bytes())  # paths may hold bytes that are no text
         else:
             print(f"{format_count(len(predictions), 'row')} written to {self.to}")
+            if predictions.cases is not None:
+                print(f"{format_count(len(predictions.cases), 'case')} written to {self._cases_path}")
         progress.print_skipped(predictions.skipped)
         progress.print_notes(limits)
         return 0
@@ -124,6 +139,26 @@ class Predict(Command):
             from ...services.evaluation import describe_seen_files
 
             progress.print_notes(describe_seen_files(self.model, predictions.paths))
+
+    @property
+    def _cases_path(self) -> Path | None:
+        """The file of the cases, beside that of the pictures."""
+        return self.to.with_name(f"cases{self.to.suffix}") if self.group and self.to is not None else None
+
+    def _check_group(self) -> None:
+        """Refuse --group where cases cannot be answered, before anything is read."""
+        if self._cases_path is None or self._cases_path == self.to:
+            raise UsageError(
+                "--group writes the cases into cases.csv beside the pictures' rows: say where with --to FILE."
+            )
+        if self._is_chunked() or self._uses_onnx():
+            raise UsageError(
+                "--group pools pictures by torch in one process: name the run, without --part-size, --engine."
+            )
+        from ...evaluate.tables import check_table_path
+
+        replaced = check_table_path(self._cases_path)
+        progress.print_notes([replaced] if replaced else [])
 
     def _check_to(self, to: Path) -> None:
         """Refuse the name of a format as a file."""
@@ -207,10 +242,11 @@ class Predict(Command):
         require_masks(task)
         return write_masks(parts, images, spec, self.masks)
 
-    def _predict_with_torch(self, images: Sequence[Path]) -> tuple[TaskPredictions, list[str]]:
+    def _predict_with_torch(self, images: Sequence[Path], groups: Sequence[str]) -> tuple[TaskPredictions, list[str]]:
         """The predictions, and what the model was not fitted for."""
         from ...evaluate.decisions import add_prediction_sets, describe_limits, require_sets_support
         from ...evaluate.predictions import concat_predictions
+        from ...predict.predictor import drop_skipped_groups
         from ...services.defect_maps import require_maps, write_defect_maps
         from ...services.prediction import apply_image_options, open_predictor
 
@@ -220,9 +256,14 @@ class Predict(Command):
             require_sets_support(predictor.task, predictor.decisions)
         if self.maps is not None:
             require_maps(predictor)
+        if self.group:
+            predictor.require_cases()
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
         parts = self._write_masks(parts, predictor.task, images, predictor.spec)
         predictions = concat_predictions(list(progress.track_batches(parts, len(images))))
+        if self.group:
+            kept = drop_skipped_groups(images, groups, predictions.skipped)
+            predictions = predictor.add_cases(predictions, kept)
         if self.maps is not None:
             count = sum(1 for _ in write_defect_maps(predictor, [Path(path) for path in predictions.paths], self.maps))
             print(f"{format_count(count, 'map')} written to {self.maps}", file=sys.stderr)

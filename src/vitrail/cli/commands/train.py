@@ -40,6 +40,7 @@ class Train(Command):
       vitrail train flowers/ --model vit_tiny_patch16_224 --epochs 20
       vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
+      vitrail train films.csv --group patient --case auto
       vitrail train parts/ --task anomaly --weights dinov2-small
       vitrail train fields/ --task segmentation --weights dinov2-small
       vitrail train site_a.csv --val site_b.csv --test site_c.csv
@@ -87,6 +88,9 @@ class Train(Command):
     anomaly: what differs from good pictures, of which alone it learns; or segmentation: the class of every pixel."""
     group: str | None = None
     """Column whose equal values (one patient, one module) never cross from one split to another."""
+    case: str | None = None
+    """With --group: one answer for all pictures of a group too, by the mean or max of theirs, by attention, or auto,
+    whichever suits the validation groups."""
     exclude: Path | None = None
     """A CSV of pictures to leave out, such as vitrail check --out DIR writes."""
     folds: int | None = None

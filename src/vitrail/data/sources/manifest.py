@@ -87,6 +87,24 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
     return replace(source, notes=(*table.notes, *roles.notes, *split_notes, *notes, *source.notes))
 
 
+def read_image_groups(path: Path, group: str) -> tuple[list[Path], NDArray[np.object_], tuple[str, ...]]:
+    """The images of a manifest and the group of each, by a column; with notes. Nothing else of it is read.
+
+    Raises:
+        DataError: the table cannot be read, has no such column or none of images, or a path leads out of the folder.
+    """
+    table, settings = read_manifest_table(path), DataSettings(group=group, targets=(group,))  # no target is looked for
+    roles = infer_column_roles(tuple(table.columns), table.columns, settings, table.name)
+    if not roles.path:
+        raise DataError(
+            f"No column of {table.name} names pictures. Its columns are {quote_names(list(table.columns))}."
+        )
+    root = path.parent.absolute()
+    names, notes = locate_images(root, table.columns[roles.path], settings, table.where)
+    groups, note = read_groups(group, table.columns[group], table.where)
+    return [root / name for name in names], groups, (*table.notes, *notes, *([note] if note else []))
+
+
 def _find_mask_column(table: ManifestTable) -> tuple[str, ...]:
     """The column that names masks: one called so."""
     found = [name for name in table.columns if normalize_column_name(name) in MASK_COLUMN_NAMES]
