@@ -31,7 +31,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from .api import ImageSpec, Model, Run, TuneResult, ViT, ViTConfig, create, fit, load, save, train, tune
     from .api import open as open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
-    from .estimators import ViTAnomaly, ViTClassifier, ViTMultiLabel, ViTRegressor
+    from .estimators import ViTAnomaly, ViTClassifier, ViTMultiLabel, ViTRegressor, ViTSegmenter
     from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
     from .train.events import (
         FinishEvent,
@@ -70,6 +70,7 @@ __all__ = [
     "ViTConfig",
     "ViTMultiLabel",
     "ViTRegressor",
+    "ViTSegmenter",
     "__version__",
     "create",
     "fit",
@@ -91,7 +92,7 @@ def __getattr__(name: str) -> object:
         near = get_close_matches(name, __all__, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.{hint}")
-    if name in ("ViTAnomaly", "ViTClassifier", "ViTMultiLabel", "ViTRegressor"):
+    if name in ("ViTAnomaly", "ViTClassifier", "ViTMultiLabel", "ViTRegressor", "ViTSegmenter"):
         module = ".estimators"
     elif name.endswith("Predictions"):
         module = ".evaluate.predictions"

@@ -1,4 +1,5 @@
-"""scikit-learn estimators: `ViTClassifier`, `ViTMultiLabel`, `ViTRegressor` and `ViTAnomaly`, by `vitrail.fit`."""
+"""scikit-learn estimators by `vitrail.fit`: `ViTClassifier`, `ViTMultiLabel`, `ViTRegressor`, `ViTAnomaly` and
+`ViTSegmenter`."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64, Int64, Shaped
+from jaxtyping import Bool, Float, Float32, Float64, Int64, Integer, Shaped, UInt8
 from PIL.Image import Image
 from sklearn.base import (
     BaseEstimator,
@@ -44,13 +45,20 @@ from .checkpoints.decision_versions import TRAINED
 from .config import describe
 from .config.keywords import explain_keyword, explain_keywords
 from .config.schema import unknown_setting_message
-from .data.labels.defects import GOOD
+from .data.decoding.decode import read_image
+from .data.labels.defects import GOOD, MASK_COLUMN
+from .data.labels.masks import UNKNOWN_VALUE, number_legend, read_mask_values, read_masks
+from .data.labels.run_lengths import encode_class_map
 from .data.open import open_source
+from .data.preprocess import unfit_mask
 from .data.settings import DataSettings
-from .data.source import Source, Task
+from .data.source import MAX_MASK_CLASSES, UNKNOWN_PIXEL, Source, Task
+from .data.sources.in_memory import collect_images
 from .data.sources.label_input import NamedLabels
 from .errors import UsageError
+from .evaluate.mask_overlap import count_areas
 from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from .evaluate.segmentation_metrics import mean_iou
 from .evaluate.thresholds import DEFAULT_THRESHOLD
 from .services.notebook import render_run_card
 from .services.train_arguments import parse_image_size
@@ -220,18 +228,18 @@ class ViTEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             raise UsageError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         return y
 
-    def _fit_run(self, examples: Examples, labels: NamedLabels, task: Task) -> None:
-        """Train a new run on these images; a previous temporary run is removed."""
+    def _fit_run(self, images: EstimatorImages, source: Source) -> None:
+        """Train a new run on a source of these images; a previous temporary run is removed."""
         _, own = check_arguments(type(self).__init__, (), self.get_params(deep=False))
-        folder, images = EstimatorRunFolder(self.out), examples.images
+        folder = EstimatorRunFolder(self.out)
         size = None if self._has_row_input or self.image_size is None else parse_image_size(own["image_size"])
         seed = own["random_state"]
         if seed is None or isinstance(seed, np.random.RandomState):
             seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
         self.run_ = api.fit(
-            examples.to_source(labels, task),
+            source,
             model=self.model, weights=self.weights, minutes=self.minutes, epochs=self.epochs, steps=self.steps,
-            out=folder.path, seed=seed, image_size=size, channels=self.channels, device=self.device, task=task,
+            out=folder.path, seed=seed, image_size=size, channels=self.channels, device=self.device, task=source.task,
             loss=self.loss, augment=self.augment, settings=self._plan_settings(images), quiet=not self.verbose,
         )  # fmt: skip
         self._folder = folder
@@ -515,7 +523,7 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
         check_consistent_length(images, table)
         examples = select_examples(images, table, groups, sample_weight)
         names = [str(name) for name in y.columns] if hasattr(y, "columns") else [f"{k}" for k in range(table.shape[1])]
-        self._fit_run(examples, NamedLabels(examples.labels, tuple(names)), "multilabel")
+        self._fit_run(examples.images, examples.to_source(NamedLabels(examples.labels, tuple(names)), "multilabel"))
         self.classes_ = np.array(names) if hasattr(y, "columns") else np.arange(table.shape[1])
         return self
 
@@ -644,7 +652,8 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
             raise UsageError(
                 f"A classifier needs pictures of at least two classes. All {len(indices):,} are of one class."
             )
-        self._fit_run(examples, NamedLabels(indices.astype(np.int64), to_class_names(classes)), "classification")
+        named = NamedLabels(indices.astype(np.int64), to_class_names(classes))
+        self._fit_run(examples.images, examples.to_source(named, "classification"))
         self.classes_ = classes
         return self
 
@@ -734,7 +743,8 @@ class ViTRegressor(RegressorMixin, ViTEstimator):
         _, numbers = check_X_y(np.zeros((len(images), 1)), self._require_targets(y), multi_output=True, y_numeric=True)
         table = numbers.astype(np.float32).reshape(len(numbers), -1)
         examples = select_examples(images, table, groups, sample_weight)
-        self._fit_run(examples, NamedLabels(examples.labels, get_target_names(y, table.shape[1])), "regression")
+        named = NamedLabels(examples.labels, get_target_names(y, table.shape[1]))
+        self._fit_run(examples.images, examples.to_source(named, "regression"))
         self._has_single_target = numbers.ndim == 1
         return self
 
@@ -780,7 +790,7 @@ class ViTAnomaly(OutlierMixin, ViTEstimator):
         """
         images = self._parse_images(X, fitting=True)
         examples = select_examples(images, np.zeros(len(images), np.int64), groups, None)
-        self._fit_run(examples, NamedLabels(examples.labels, (GOOD,)), "anomaly")
+        self._fit_run(examples.images, examples.to_source(NamedLabels(examples.labels, (GOOD,)), "anomaly"))
         return self
 
     @property
@@ -801,6 +811,100 @@ class ViTAnomaly(OutlierMixin, ViTEstimator):
     def predict(self, X: Any) -> Int64[np.ndarray, " n"]:
         """-1 for each defect and 1 for each good image, by the promise of the run."""
         return np.where(self._predict_images(X, ClassificationPredictions).indices == 1, -1, 1)
+
+
+class ViTSegmenter(ViTEstimator):
+    """The class of every pixel with a Vision Transformer; for scikit-learn.
+
+    X and the parameters are as for `ViTClassifier`.
+
+    After `fit`: `run_` is the run; `classes_` are the values of the masks, in order, without 255, which is unknown;
+    `n_features_in_` as there. `score` is the mean IoU.
+    """
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> ViTSegmenter:
+        """Train on images and their masks: whole numbers [n, H, W], or a list of arrays [H, W] or of mask files.
+
+        Args:
+            groups: as `ViTClassifier.fit`.
+
+        Raises:
+            UsageError, DataError, ValueError: X holds no images, y no masks of two classes or more, or lengths or sizes
+                differ.
+            as `vitrail.fit`.
+        """
+        images, masks = self._parse_images(X, fitting=True), parse_masks(self._require_targets(y))
+        check_consistent_length(images, masks)
+        classes = np.unique(np.concatenate([np.unique(mask) for mask in masks]))
+        classes = classes[classes != UNKNOWN_VALUE]
+        if not 2 <= len(classes) <= MAX_MASK_CLASSES:
+            raise UsageError(f"Masks have 2 to {MAX_MASK_CLASSES} classes. Those of y have {len(classes):,}.")
+        examples = select_examples(images, np.zeros((len(masks), 1), np.float32), groups, None)
+        source = examples.to_source(NamedLabels(examples.labels, (MASK_COLUMN,)), "regression")
+        maps = [encode_class_map(index_classes(mask, classes)) for mask in masks]
+        source = dataclasses.replace(
+            source,
+            task="segmentation",
+            targets=examples.labels,
+            metadata={MASK_COLUMN: maps},
+            legend=number_legend(to_class_names(classes)),
+        )
+        self._fit_run(examples.images, read_masks(source, DataSettings(task="segmentation")))
+        self.classes_ = classes
+        return self
+
+    def predict(self, X: Any) -> Shaped[np.ndarray, "n H W"] | list[np.ndarray]:
+        """The class of every pixel, as in `classes_`: an array where X is one, else an array [H, W] for each image."""
+        images = self._parse_images(X, fitting=False)
+        predictions, spec = self._predict_images(X, RegressionPredictions), self.run_.predictor.spec
+        assert predictions.masks is not None
+        opened = images if isinstance(images, np.ndarray) else collect_images(images)[0]
+        masks = []
+        for image, mask in zip(opened, predictions.masks, strict=True):
+            shape = image.shape if isinstance(image, np.ndarray) else read_image(image, spec).values.shape
+            own = unfit_mask(mask, (shape[0], shape[1]), spec, UNKNOWN_PIXEL)
+            seen = own != UNKNOWN_PIXEL  # all but what a plan that crops leaves out
+            values = self.classes_[np.where(seen, own, 0)]
+            masks.append(values if seen.all() else np.where(seen, values, UNKNOWN_VALUE))
+        return np.stack(masks) if isinstance(images, np.ndarray) else masks
+
+    def score(self, X: Any, y: Any) -> float:
+        """The mean IoU of the classes that masks or answers have, every image counting alike; 255 is left out."""
+        masks, classes = parse_masks(self._require_targets(y)), len(self.classes_) + 1
+        answers = self.predict(X)
+        check_consistent_length(answers, masks)
+        counts = np.zeros((classes, 3))
+        for answer, mask in zip(answers, masks, strict=True):
+            if answer.shape != mask.shape:
+                raise UsageError(f"A mask needs the size of its picture, {list(answer.shape)}. Got {list(mask.shape)}.")
+            counts += count_areas(*(index_classes(each, self.classes_) for each in (answer, mask)), classes)
+        return mean_iou(counts)
+
+
+def parse_masks(y: Any) -> list[Integer[np.ndarray, "H W"] | Bool[np.ndarray, "H W"]]:
+    """Masks of whole numbers, from an array [n, H, W] or a list of arrays or files.
+
+    Raises:
+        UsageError, DataError: other shapes or values, or a file that cannot be read.
+    """
+    masks = [
+        read_mask_values(each).values if isinstance(each, str | Path) else np.asarray(each)
+        for each in (y if isinstance(y, list | tuple) else np.asarray(y))
+    ]
+    for row, mask in enumerate(masks):
+        if mask.ndim != 2 or mask.dtype.kind not in "biu" or (mask.dtype.kind == "i" and mask.min(initial=0) < 0):
+            raise UsageError(
+                f"y must hold a mask for each picture, whole numbers [H, W] of 0 or more. Got {mask.dtype} "
+                f"{list(mask.shape)} in row {row}."
+            )
+    return masks
+
+
+def index_classes(mask: Shaped[np.ndarray, "H W"], classes: Shaped[np.ndarray, " K"]) -> UInt8[np.ndarray, "H W"]:
+    """The place of every pixel's value in the classes, K for values that are none, `UNKNOWN_PIXEL` for 255."""
+    places = np.searchsorted(classes, mask).clip(max=len(classes) - 1)
+    places = np.where(classes[places] == mask, places, len(classes))
+    return np.where(mask == UNKNOWN_VALUE, UNKNOWN_PIXEL, places).astype(np.uint8)
 
 
 # -- The run folder of an estimator.

@@ -121,9 +121,25 @@ class Hands:
 
     def saved(self) -> bytes:
         """The CSV file that its button gives."""
+        return self.download("#save", "predictions.csv")
+
+    def download(self, selector: str, name: str) -> bytes:
+        """The file that a button gives, which has this name."""
         with self.page.expect_download() as download:
-            self.page.click("#save")
+            self.page.click(selector)
+        assert download.value.suggested_filename == name
         return Path(download.value.path()).read_bytes()
+
+    def drag(self, selector: str, first: tuple[float, float], last: tuple[float, float]) -> None:
+        """Press, move and let go of the pointer, from one place of an element to another, each in 0..1."""
+        self.page.locator(selector).scroll_into_view_if_needed()
+        box = self.page.locator(selector).bounding_box()
+        assert box is not None
+        places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (first, last)]
+        self.page.mouse.move(*places[0])
+        self.page.mouse.down()
+        self.page.mouse.move(*places[1], steps=8)
+        self.page.mouse.up()
 
 
 @contextmanager

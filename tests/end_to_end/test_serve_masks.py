@@ -15,6 +15,7 @@ from PIL import Image
 
 from drawn_masks import CLASSES, draw_scene
 from exportable import spec_of
+from good_parts import save_weights
 from kinds import TINY
 from served import Server, form, saved, serving
 from vitrail.data.labels.run_lengths import decode_coco_counts
@@ -103,3 +104,60 @@ def test_the_page_shows_a_mask_and_saves_its_areas(
         expected = list(csv.DictReader(io.StringIO(written.out)))
         for ours, theirs in zip(found, expected, strict=True):
             assert [ours[f"value_{name}"] for name in CLASSES] == [theirs[f"value_{name}"] for name in CLASSES]
+
+
+@pytest.mark.needs_chromium
+def test_a_mask_is_corrected_on_the_page_saved_and_learnt(
+    browser, vitrail, server: Server, pictures: dict[str, bytes], tmp_path: Path
+):
+    from end_to_end.page_hands import visiting
+
+    saved_masks: dict[str, list[bytes]] = {"as answered": [], "corrected": []}
+    with visiting(browser, f"http://127.0.0.1:{server.port}") as hands:
+        hands.pick(pictures)
+        hands.answered(2)
+        for name, (height, width) in SIZES.items():
+            hands.row(name).locator("button.name").click()
+            hands.page.get_by_text("Correct this mask").click()
+            hands.page.locator("#brush-class").select_option("2")
+            saved_masks["as answered"].append(hands.download("#save-mask", f"{Path(name).stem}.png"))
+            hands.page.locator("#brush-size").fill("10")
+            hands.drag("canvas.mask", (0.25, 0.5), (0.75, 0.5))
+            stroke = hands.download("#save-mask", f"{Path(name).stem}.png")
+            before, after = (
+                np.asarray(Image.open(io.BytesIO(each)).convert("L"))
+                for each in (saved_masks["as answered"][-1], stroke)
+            )
+            server_says = server.ask("/predict", pictures[name], {"Accept": "image/png"}).body
+            np.testing.assert_array_equal(before, np.asarray(Image.open(io.BytesIO(server_says))))
+            rows, columns = np.mgrid[:height, :width] + 0.5
+            outside = np.maximum(np.maximum(0.25 * width - columns, columns - 0.75 * width), 0)
+            distance = np.hypot(rows - 0.5 * height, outside)
+            assert (after[distance < 4] == 2).all() and (after == before)[distance > 6].all()
+            hands.page.get_by_role("button", name="Undo").click()
+            assert hands.download("#save-mask", f"{Path(name).stem}.png") == saved_masks["as answered"][-1]
+            hands.page.locator("#brush-size").fill("60")
+            hands.drag("canvas.mask", (0.0, 0.2), (1.0, 0.2))
+            saved_masks["corrected"].append(hands.download("#save-mask", f"{Path(name).stem}.png"))
+        legend = hands.download("#save-legend", "classes.csv")
+    assert legend.decode().splitlines() == [
+        "value,name",
+        *(f"{k},{name}" for k, name in enumerate(CLASSES)),
+        "255,unknown",
+    ]
+    areas = []
+    for kind, masks in saved_masks.items():
+        folder = tmp_path / kind
+        for part in ("images", "masks"):
+            (folder / part).mkdir(parents=True)
+        (folder / "classes.csv").write_bytes(legend)
+        for (name, picture), mask in zip(pictures.items(), masks, strict=True):
+            (folder / "images" / name).write_bytes(picture)
+            (folder / "masks" / name).write_bytes(mask)
+        run, weights = tmp_path / f"run {kind}", save_weights(tmp_path / f"weights {kind}")
+        keep_all = ("--data.val_fraction", "0", "--data.test_fraction", "0", "--out", run)
+        trained = vitrail("train", folder, "--task", "segmentation", "--weights", weights, *keep_all)
+        assert trained.code == 0, trained.err
+        answer = vitrail("predict", run, *(tmp_path / name for name in pictures))
+        areas.append([float(row["value_square"]) for row in csv.DictReader(io.StringIO(answer.out))])
+    assert np.mean(areas[1]) > np.mean(areas[0]) + 0.1

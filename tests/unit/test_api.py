@@ -18,7 +18,7 @@ from vitrail.spec import ImageSpec
 
 
 def test_the_public_names_are_these():
-    estimators = ["ViTAnomaly", "ViTClassifier", "ViTMultiLabel", "ViTRegressor"]
+    estimators = ["ViTAnomaly", "ViTClassifier", "ViTMultiLabel", "ViTRegressor", "ViTSegmenter"]
     results = ["ClassificationPredictions", "MultilabelPredictions", "RegressionPredictions"]
     models = ["ImageSpec", "Model", "ViT", "ViTConfig", "create", "load", "save"]
     events = ["FinishEvent", "Note", "PlanEvent", "RunFolderEvent", "StageEvent", "StepProgress", "StopEvent"]

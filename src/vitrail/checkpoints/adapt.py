@@ -152,7 +152,9 @@ def adapt_outputs(draft: ModelDraft, outputs: int | None) -> ModelDraft:
     config = draft.config
     if outputs is None or (outputs == config.outputs and (outputs or config.head == "linear")):
         return draft
-    without_bank = replace(config, outputs=0, head="linear", bank_size=0, tiles=(1, 1), tile_overlap=0, upsample=1)
+    without_bank = replace(
+        config, outputs=0, head="linear", bank_size=0, tiles=(1, 1), tile_overlap=0, upsample=1, queries=0
+    )
     new = _check_size(replace(without_bank, outputs=outputs, head_bias=True))
     rest = {name: tensor for name, tensor in draft.values.items() if not name.startswith("head.")}
     shapes = {name: like.shape for name, like in build_on_meta(new).state_dict().items() if name.startswith("head.")}

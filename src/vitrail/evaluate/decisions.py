@@ -159,6 +159,7 @@ def predictions_from_outputs(
     distances: np.ndarray | None = None,
     defect_types: np.ndarray | None = None,
     masks: np.ndarray | None = None,
+    confidences: np.ndarray | None = None,
     overlaps: np.ndarray | None = None,
 ) -> TaskPredictions:
     """Build the table of predictions from model outputs.
@@ -172,7 +173,7 @@ def predictions_from_outputs(
         decisions: calibration, thresholds and abstention; None applies none.
         distances: out-of-distribution distances, if they were computed.
         defect_types: of anomaly, what the source calls each image.
-        masks, overlaps: of segmentation, whose outputs are the fractions of pixels of each class, as in
+        masks, confidences, overlaps: of segmentation, whose outputs are the fractions of pixels of each class, as in
             `RegressionPredictions`.
     """
     by = decisions or Decisions()
@@ -193,7 +194,8 @@ def predictions_from_outputs(
         return ClassificationPredictions(**fields, **shared, defect_types=defect_types)
     outputs = outputs.reshape(len(rows), len(names))
     if task == "segmentation":
-        return RegressionPredictions(columns=names, values=outputs, masks=masks, overlaps=overlaps, **shared)
+        pixels = {"masks": masks, "confidences": confidences, "overlaps": overlaps}
+        return RegressionPredictions(columns=names, values=outputs, **pixels, **shared)
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
     shared["is_unlike_known"] = by.unlike is not None and distances is not None
     shared["abstain_reasons"] = by.abstain_reasons(

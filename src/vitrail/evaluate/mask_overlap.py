@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float32, Float64, Int64, UInt8
+from jaxtyping import Float, Float32, Float64, Int64, Integer, UInt8
 from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation
 from torch import Tensor
@@ -16,7 +18,7 @@ from ..data.labels.masks import find_borders
 from ..data.loader import ImageStore
 from ..data.mask_store import load_mask
 from ..data.source import UNKNOWN_PIXEL, Source
-from ..model.class_maps import spread_logits
+from ..model.class_maps import spread_logits, to_confidences
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .inference import InferenceSettings, forward_batch, inference_mode
@@ -31,16 +33,32 @@ BORDER_TOLERANCE = 2
 
 
 def count_overlaps(
+    answer: UInt8[np.ndarray, "H W"],
+    confidences: UInt8[np.ndarray, "H W"],
+    truth: UInt8[np.ndarray, "H W"],
+    num_classes: int,
+) -> Float64[np.ndarray, "K 8"]:
+    """`count_areas`; the fractions of the pixels on the border of each class, see `count_borders`; and the sum of the
+    confidences, in 255ths, of the known pixels that are answered as it, as a fraction of all pixels.
+    """
+    known = truth != UNKNOWN_PIXEL
+    borders = count_borders(answer, truth, num_classes)
+    sure = np.bincount(answer[known], confidences[known] / 255, num_classes)
+    return np.concatenate(
+        [count_areas(answer, truth, num_classes), borders / answer.size, sure[:, None] / answer.size], axis=1
+    )
+
+
+def count_areas(
     answer: UInt8[np.ndarray, "H W"], truth: UInt8[np.ndarray, "H W"], num_classes: int
-) -> Float64[np.ndarray, "K 7"]:
+) -> Float64[np.ndarray, "K 3"]:
     """For each class the fractions of the pixels that are of it by answer and mask, by answer where the mask is known,
-    and by mask; then those on its border, see `count_borders`.
+    and by mask.
     """
     known = truth != UNKNOWN_PIXEL
     given, true = answer[known], truth[known]
     parts = (given[given == true], given, true)
-    areas = np.stack([np.bincount(part, minlength=num_classes) / answer.size for part in parts], axis=1)
-    return np.concatenate([areas, count_borders(answer, truth, num_classes) / answer.size], axis=1)
+    return np.stack([np.bincount(part, minlength=num_classes) / answer.size for part in parts], axis=1)
 
 
 def count_borders(
@@ -71,12 +89,13 @@ def count_borders(
 
 def measure_overlaps(
     maps: UInt8[np.ndarray, "n H W"],
+    confidences: UInt8[np.ndarray, "n H W"],
     source: Source,
     rows: NDArray[np.int64],
     spec: ImageSpec,
     num_classes: int,
     output_indices: Int64[np.ndarray, " k"] | None = None,
-) -> Float64[np.ndarray, "n K 7"]:
+) -> Float64[np.ndarray, "n K 8"]:
     """`count_overlaps` of images with their masks.
 
     Args:
@@ -89,65 +108,71 @@ def measure_overlaps(
     table = np.full(256, UNKNOWN_PIXEL, np.uint8)
     table[:known] = np.arange(known) if output_indices is None else output_indices
     parts = [
-        count_overlaps(answer, table[load_mask(source, row, spec)], num_classes)
-        for row, answer in zip(rows.tolist(), maps, strict=True)
+        count_overlaps(answer, sure, table[load_mask(source, row, spec)], num_classes)
+        for row, answer, sure in zip(rows.tolist(), maps, confidences, strict=True)
     ]
     return np.array(parts, np.float64).reshape(len(rows), num_classes, len(OVERLAP_PARTS))
 
 
-def predict_areas(
-    model: ViT,
-    images: ImageStore,
-    source: Source,
-    rows: NDArray[np.int64],
-    spec: ImageSpec,
-    settings: InferenceSettings,
-) -> tuple[Float32[np.ndarray, "n K"], Float64[np.ndarray, "n K 7"]]:
-    """Areas of classes, and overlaps with the masks, of images of a source, batch by batch.
+class ComparedBatch(NamedTuple):
+    """Some images, what a model answers, and what is true."""
+
+    images: Integer[Tensor, "b C H W"]
+    outputs: Float[Tensor, "b K H W"]
+    """Logits at every pixel."""
+    masks: UInt8[np.ndarray, "b H W"]
+
+    @property
+    def answers(self) -> UInt8[np.ndarray, "b H W"]:
+        """The likeliest class of every pixel."""
+        return self.outputs.argmax(1).to(torch.uint8).cpu().numpy()
+
+
+@dataclass(frozen=True)
+class MaskComparison:
+    """A dense model beside the masks of some rows of a source, batch by batch.
 
     Raises:
-        DataError: an image or mask cannot be read, or they differ in size.
+        DataError: in iteration; an image or mask cannot be read, or they differ in size.
     """
-    K = model.config.outputs
+
+    model: ViT
+    images: ImageStore
+    source: Source
+    rows: NDArray[np.int64]
+    spec: ImageSpec
+    settings: InferenceSettings
+
+    def __iter__(self) -> Iterator[ComparedBatch]:
+        with inference_mode(self.model):
+            for start in range(0, len(self.rows), MAP_BATCH):
+                some = self.rows[start : start + MAP_BATCH]
+                images = self.images.take(some)
+                logits = forward_batch(self.model, images, self.spec, self.settings, "segmentation")[0]
+                masks = np.stack([load_mask(self.source, row, self.spec) for row in some.tolist()])
+                yield ComparedBatch(images, spread_logits(logits, self.model.config), masks)
+
+
+def predict_areas(comparison: MaskComparison) -> tuple[Float32[np.ndarray, "n K"], Float64[np.ndarray, "n K 8"]]:
+    """Areas of classes, and overlaps with the masks."""
+    K = comparison.model.config.outputs
     areas, overlaps = [np.zeros((0, K), np.float32)], [np.zeros((0, K, len(OVERLAP_PARTS)))]
-    for some, spread in _spread_batches(model, images, rows, spec, settings):
-        maps = spread.argmax(1).to(torch.uint8).cpu().numpy()
-        areas.append(class_areas(maps, K))
-        overlaps.append(measure_overlaps(maps, source, some, spec, K))
+    for batch in comparison:
+        answers, confidences = batch.answers, to_confidences(batch.outputs).cpu().numpy()
+        areas.append(class_areas(answers, K))
+        compared = zip(answers, confidences, batch.masks, strict=True)
+        overlaps += [count_overlaps(*each, K)[None] for each in compared]
     return np.concatenate(areas), np.concatenate(overlaps)
 
 
-def measure_quickly(
-    model: ViT,
-    images: ImageStore,
-    source: Source,
-    rows: NDArray[np.int64],
-    spec: ImageSpec,
-    settings: InferenceSettings,
-) -> QuickMetrics | None:
-    """Mean IoU, and the mean over images of the cross-entropy of their known pixels; None where no pixel is known.
-
-    Raises:
-        DataError: as `predict_areas`.
-    """
-    K = model.config.outputs
-    counts, losses = np.zeros((K, len(OVERLAP_PARTS))), []
-    for some, spread in _spread_batches(model, images, rows, spec, settings):
-        masks = np.stack([load_mask(source, row, spec) for row in some.tolist()])
-        for logits, answer, mask in zip(spread, spread.argmax(1).to(torch.uint8).cpu().numpy(), masks, strict=True):
-            counts += count_overlaps(answer, mask, K)
+def measure_quickly(comparison: MaskComparison) -> QuickMetrics | None:
+    """Mean IoU, and the mean over images of the cross-entropy of their known pixels; None where no pixel is known."""
+    K = comparison.model.config.outputs
+    counts, losses = np.zeros((K, 3)), []
+    for batch in comparison:
+        for logits, answer, mask in zip(batch.outputs, batch.answers, batch.masks, strict=True):
+            counts += count_areas(answer, mask, K)
             aims = torch.from_numpy(mask.astype(np.int64)).to(logits.device)
             if (mask != UNKNOWN_PIXEL).any():
                 losses.append(float(F.cross_entropy(logits[None], aims[None], ignore_index=UNKNOWN_PIXEL)))
-    return QuickMetrics("IoU", mean_iou(counts[None]), float(np.mean(losses))) if losses else None
-
-
-def _spread_batches(
-    model: ViT, images: ImageStore, rows: NDArray[np.int64], spec: ImageSpec, settings: InferenceSettings
-) -> Iterator[tuple[NDArray[np.int64], Float[Tensor, "b K H W"]]]:
-    """Some rows, and the outputs at every pixel of their images."""
-    with inference_mode(model):
-        for start in range(0, len(rows), MAP_BATCH):
-            some = rows[start : start + MAP_BATCH]
-            logits = forward_batch(model, images.take(some), spec, settings, "segmentation")[0]
-            yield some, spread_logits(logits, model.config)
+    return QuickMetrics("IoU", mean_iou(counts), float(np.mean(losses))) if losses else None

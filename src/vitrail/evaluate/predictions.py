@@ -403,7 +403,7 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
 
 EXPECTED_HEADER = "target_<column>...,value_<column>..."
 RANGE_ENDS = ("low", "high")
-OVERLAP_PARTS = ("overlap", "predicted", "true", "border", "border_hit", "true_border", "true_border_hit")
+OVERLAP_PARTS = ("overlap", "predicted", "true", "border", "border_hit", "true_border", "true_border_hit", "sure")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -438,10 +438,14 @@ class RegressionPredictions(PredictionTable):
     """[n, K, 2], of the type of the values: conformal ranges, low and high; None if they were not requested."""
     masks: np.ndarray | None = None
     """uint8 [n, H, W]: of segmentation, the class of every pixel; None where not kept, or for another task."""
+    confidences: np.ndarray | None = None
+    """uint8 [n, H, W]: of segmentation, the probability of that class in 255ths; None as there, or of an exported file,
+    which does not give it."""
     overlaps: np.ndarray | None = None
-    """float64 [n, K, 7]: of segmentation, the fractions of pixels that are of a class both by answer and by mask, by
+    """float64 [n, K, 8]: of segmentation, the fractions of pixels that are of a class both by answer and by mask, by
     answer where the mask is known, and by mask; that are on its border by answer, of those the ones near its border by
-    mask, and the same of mask and answer; None without masks to compare with, or for another task."""
+    mask, and the same of mask and answer; then the sum of the confidences by which known pixels are answered as it.
+    None without masks to compare with, or for another task."""
 
     def __post_init__(self) -> None:
         _check_prediction_shape(self, self.values, self.columns, "column", "columns", "values")
@@ -612,7 +616,7 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
 def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
     """The arrays of a table with one row per image, but for the targets."""
     if isinstance(table, RegressionPredictions):
-        names = ("values", "ranges", "masks", "overlaps", "distances", "pool_inputs")
+        names = ("values", "ranges", "masks", "confidences", "overlaps", "distances", "pool_inputs")
         return {name: vars(table)[name] for name in names}
     arrays: dict[str, np.ndarray | None] = {name: vars(table)[name] for name in ("distances", "pool_inputs")}
     arrays["probabilities"] = table.probabilities

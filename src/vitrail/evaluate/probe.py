@@ -61,7 +61,8 @@ def fit_probe_path(
         targets: class indices [n] or probabilities [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
         strengths: values of C, best in increasing order: the smallest converges fastest and is a good start.
         weights: factors of the images' losses, with mean 1; the standardisation is weighted too.
-        standardize: divide features by their deviations first, so that the penalty is the same for each.
+        standardize: divide features by their deviations first, so that the penalty is the same for each. Without it
+            the search is scaled by the deviations instead, which takes fewer iterations to the same minimum.
     """
     x, w = torch.from_numpy(features).double(), None if weights is None else torch.from_numpy(weights).double()
     mean = _weighted_mean(x, w)
@@ -72,7 +73,7 @@ def fit_probe_path(
         aims = torch.from_numpy(targets).double()
         fits: Iterator[tuple[Tensor, Tensor, float]] = _fit_ridge_path(x, aims, strengths, w)
     else:
-        fits = _fit_logistic_path(x, torch.from_numpy(targets), task, outputs, strengths, w)
+        fits = _fit_logistic_path(x, torch.from_numpy(targets), task, outputs, strengths, w, not standardize)
     for weight, bias, c in fits:
         folded = weight / deviation  # [K, P]
         moved = bias - folded @ mean
@@ -90,26 +91,41 @@ def _fit_logistic_path(
     outputs: int,
     strengths: Sequence[float],
     weights: Float[Tensor, " n"] | None,
+    is_scaled: bool,
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """L-BFGS along the path. The objective is divided by C * n, which keeps the minimum and helps the line search."""
-    weight = torch.zeros(outputs, x.shape[1], dtype=x.dtype, requires_grad=True)
+    """L-BFGS along the path. The objective is divided by C * n, which keeps the minimum and helps the line search.
+
+    Args:
+        is_scaled: search in units of the largest curvature along each feature, a quarter of its variance and the
+            penalty's, which is close to the whole curvature where features are principal components.
+    """
+    weight = torch.zeros(outputs, x.shape[1], dtype=x.dtype)
     bias = torch.zeros(outputs, dtype=x.dtype, requires_grad=True)
+    variance = x.var(0, correction=0) if is_scaled else None
     for c in strengths:
+        unit = torch.ones(x.shape[1], dtype=x.dtype)
+        if variance is not None:
+            unit = (variance / 4 + 1 / (c * len(x))).rsqrt()
+        scaled = (weight / unit).requires_grad_()
         optimizer = torch.optim.LBFGS(
-            [weight, bias], max_iter=MAX_ITERATIONS, tolerance_grad=1e-6, tolerance_change=1e-10, history_size=20,
+            [scaled, bias], max_iter=MAX_ITERATIONS, tolerance_grad=1e-6, tolerance_change=1e-10, history_size=20,
             line_search_fn="strong_wolfe",
         )  # fmt: skip
 
-        def loss(optimizer: torch.optim.LBFGS = optimizer, c: float = c) -> Tensor:
+        def loss(
+            optimizer: torch.optim.LBFGS = optimizer, c: float = c, scaled: Tensor = scaled, unit: Tensor = unit
+        ) -> Tensor:
             optimizer.zero_grad()
-            error = _summed_loss(F.linear(x, weight, bias), targets, task, weights) / len(x)
-            total = error + weight.square().sum() / (2 * c * len(x))
+            matrix = scaled * unit
+            error = _summed_loss(F.linear(x, matrix, bias), targets, task, weights) / len(x)
+            total = error + matrix.square().sum() / (2 * c * len(x))
             total.backward()
             return total
 
         with torch.enable_grad():
             optimizer.step(loss)
-        yield weight.detach().clone(), bias.detach().clone(), c
+        weight = scaled.detach() * unit
+        yield weight, bias.detach().clone(), c
 
 
 def _summed_loss(

@@ -16,7 +16,7 @@ from .. import config
 from ..formatting import format_count
 from ..stats.intervals import bootstrap_intervals
 from .metrics import describe_images, metric_fields, no_targets_error, require_finite
-from .predictions import RegressionPredictions
+from .predictions import OVERLAP_PARTS, RegressionPredictions
 
 Span = tuple[float, float]
 WORST_IMAGES = 5
@@ -44,6 +44,10 @@ class MaskClassMetrics:
     """Fraction of the known pixels that are of the class by mask."""
     predicted_area: float
     """The same by answer."""
+    overconfidence: float | None = None
+    """Mean probability of the pixels that are answered as the class, less the fraction of them that are of it: above 0
+    the model is surer than it is right. None where no known pixel is answered so."""
+    overconfidence_interval: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,12 @@ class SegmentationMetrics:
     pixel_accuracy: float | None = None
     """Fraction of the known pixels with the right class."""
     pixel_accuracy_interval: Span | None = None
+    overconfidence: float | None = None
+    """Mean probability of the answers to known pixels, less the fraction that is right."""
+    overconfidence_interval: Span | None = None
+    calibration_error: float | None = None
+    """Mean size of the overconfidence of the classes, by the pixels that are answered as each. It has no interval:
+    sizes are never below zero, so that those of resampled pictures are larger than that of all."""
     per_class: tuple[MaskClassMetrics, ...]
     worst: tuple[WorstImage, ...] = ()
     """Images with the lowest IoU, the lowest first."""
@@ -114,7 +124,9 @@ class SegmentationMetrics:
 
 MEAN_TITLES = {
     "mean_iou": "mean IoU", "mean_dice": "mean Dice", "mean_boundary_f": "boundary F", "pixel_accuracy": "pixels right",
+    "overconfidence": "too sure by",
 }  # fmt: skip
+SURE = OVERLAP_PARTS.index("sure")
 
 
 def compute_segmentation_metrics(
@@ -141,7 +153,7 @@ def compute_segmentation_metrics(
     per_class = []
     for k, name in enumerate(predictions.columns):
         fields: dict[str, Any] = {}
-        for place, kind in enumerate(("iou", "dice", "boundary_f")):
+        for place, kind in enumerate(("iou", "dice", "boundary_f", "overconfidence")):
             fields |= metric_fields(kind, values[place * K + k], spans[place * K + k])
         per_class.append(
             MaskClassMetrics(
@@ -153,8 +165,12 @@ def compute_segmentation_metrics(
             )
         )
     fields = {}
-    for place, name in enumerate(MEAN_TITLES, 3 * K):
+    for place, name in enumerate(MEAN_TITLES, 4 * K):
         fields |= metric_fields(name, values[place], spans[place])
+    answered = totals[:, 1] > 0
+    fields["calibration_error"] = float(
+        np.abs(totals[answered, SURE] - totals[answered, 0]).sum() / totals[answered, 1].sum()
+    )
     ious = image_ious(counts)
     ids = [name for name, is_known in zip(predictions.ids, known.tolist(), strict=True) if is_known]
     lowest = np.argsort(ious, kind="stable")[:WORST_IMAGES].tolist()
@@ -168,13 +184,19 @@ def compute_segmentation_metrics(
     )
 
 
-def mean_iou(overlaps: Float64[np.ndarray, "n K 7"]) -> float:
-    """Mean IoU over the classes that masks or answers have, of the pixels of all images."""
-    return float(_compute(overlaps)[3 * overlaps.shape[1]])
+def mean_iou(areas: Float64[np.ndarray, "K 3"]) -> float:
+    """Mean IoU over the classes that masks or answers have, of the pixels of all images.
+
+    Args:
+        areas: sums of `mask_overlap.count_areas`.
+    """
+    both, answered, true = areas.T
+    union = answered + true - both
+    return float((both[union > 0] / union[union > 0]).mean())
 
 
 def known_areas(
-    overlaps: Float64[np.ndarray, "n K 7"],
+    overlaps: Float64[np.ndarray, "n K 8"],
 ) -> tuple[Float64[np.ndarray, "n K"], Float64[np.ndarray, "n K"]]:
     """The fraction of the known pixels of each image that are of each class, by answer and by mask; NaN without any."""
     known = overlaps[..., 2].sum(1)
@@ -182,7 +204,7 @@ def known_areas(
     return overlaps[..., 1] / total, overlaps[..., 2] / total
 
 
-def image_ious(overlaps: Float64[np.ndarray, "n K 7"]) -> Float64[np.ndarray, " n"]:
+def image_ious(overlaps: Float64[np.ndarray, "n K 8"]) -> Float64[np.ndarray, " n"]:
     """Mean IoU of each image over the classes that its mask or answer has; NaN without a known pixel."""
     both, answered, true = np.moveaxis(overlaps[..., :3], -1, 0)
     union = answered + true - both
@@ -191,20 +213,22 @@ def image_ious(overlaps: Float64[np.ndarray, "n K 7"]) -> Float64[np.ndarray, " 
     return np.where(present > 0, ious.sum(1) / np.maximum(present, 1), np.nan)
 
 
-def _compute(counts: Float64[np.ndarray, "n K 7"]) -> Float64[np.ndarray, " M"]:
-    """IoU of each class, Dice of each, boundary F of each, their means, and the accuracy of pixels; NaN for a class
-    without a pixel, or without a border.
+def _compute(counts: Float64[np.ndarray, "n K 8"]) -> Float64[np.ndarray, " M"]:
+    """IoU of each class, Dice, boundary F and overconfidence of each, means of the first three, the accuracy of pixels
+    and their overconfidence; NaN for a class without a pixel, or without a border.
     """
-    both, answered, true, border, hit, true_border, true_hit = counts.sum(0).T
+    both, answered, true, border, hit, true_border, true_hit, sure = counts.sum(0).T
     with np.errstate(invalid="ignore", divide="ignore"):
         iou, dice = both / (answered + true - both), 2 * both / (answered + true)
         precision, recall = hit / border, true_hit / true_border
         boundary = np.where(hit > 0, 2 * precision * recall / (precision + recall), 0.0)
+        excess = (sure - both) / answered
     boundary[border + true_border == 0] = np.nan
     means = [
         float(each[~np.isnan(each)].mean()) if not np.isnan(each).all() else np.nan for each in (iou, dice, boundary)
     ]
-    return np.concatenate([iou, dice, boundary, means, [both.sum() / true.sum()]])
+    right, all_excess = both.sum() / true.sum(), (sure.sum() - both.sum()) / answered.sum()
+    return np.concatenate([iou, dice, boundary, excess, means, [right, all_excess]])
 
 
 def _format_span(span: Span | None) -> str:

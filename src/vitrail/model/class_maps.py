@@ -18,6 +18,16 @@ def to_class_maps(logits: Float[Tensor, "B N M"], config: ViTConfig) -> UInt8[Te
     return spread_logits(logits, config).argmax(1).to(torch.uint8)
 
 
+def to_confidences(outputs: Float[Tensor, "B K H W"]) -> UInt8[Tensor, "B H W"]:
+    """The probability of the likeliest class of every pixel, in 255ths.
+
+    Args:
+        outputs: of `spread_logits`.
+    """
+    likeliest = outputs.amax(1, keepdim=True)
+    return (255 / (outputs - likeliest).exp().sum(1)).round().to(torch.uint8)
+
+
 def spread_logits(logits: Float[Tensor, "B N M"], config: ViTConfig) -> Float[Tensor, "B K H W"]:
     """The outputs of patches at every pixel of the model's size, and those of their parts (`upsample`) added."""
     K, s, grid, (height, width) = config.outputs, config.upsample, config.input_grid, config.input_size

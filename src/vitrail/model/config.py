@@ -163,6 +163,11 @@ class ViTConfig:
     upsample: int = 1
     """With pool="patches" and a linear head: rows and columns of parts of every patch that have outputs too, which are
     added to those of the patch (sub-pixel convolution, Shi et al. 2016); 1 for none."""
+    queries: int = 0
+    """With upsample above 1: learned queries, whose classes and masks give the outputs of the parts (EoMT, Kerssies et
+    al. 2025), see model/mask_queries.py; 0 for none."""
+    query_blocks: int = 4
+    """Last blocks in which the queries read the patches; without effect with queries=0."""
     distillation_head: bool = False
     """A second head on the distillation token; the outputs are the mean of both (DeiT)."""
     dropout: float = 0.0
@@ -212,8 +217,10 @@ class ViTConfig:
                 raise UsageError(f"{name} must be at least 1. Got {count}.")
         if self.depth < 0 or self.outputs < 0:
             raise UsageError(f"depth and outputs must not be negative. Got depth={self.depth}, outputs={self.outputs}.")
-        if self.bank_size < 0:
-            raise UsageError(f"bank_size must be 0 or more. Got {self.bank_size}.")
+        if self.bank_size < 0 or self.queries < 0:
+            raise UsageError(
+                f"bank_size and queries must be 0 or more. Got bank_size={self.bank_size}, queries={self.queries}."
+            )
         if self.registers < 0 or self.relative < 0:
             raise UsageError(
                 "registers and relative must not be negative. "
@@ -291,6 +298,17 @@ class ViTConfig:
                 'upsample needs pool="patches" and a linear head with outputs, and is at most the side of a patch. '
                 f'Got upsample={self.upsample}, pool="{self.pool}", head="{self.head}", patch={self.patch}.'
             )
+        if self.queries and (self.upsample == 1 or not 1 <= self.query_blocks <= self.depth):
+            raise UsageError(
+                f"queries need upsample of 2 or more, and query_blocks of 1 to {self.depth} (depth). Got "
+                f"queries={self.queries}, upsample={self.upsample}, query_blocks={self.query_blocks}."
+            )
+        if self.queries and (self.rotary != "none" or self.relative or self.relative_bias):
+            raise UsageError(
+                'queries have no place in the image, so they need a model whose blocks know none: rotary="none", '
+                f"relative=0 and relative_bias=false. Got rotary={self.rotary!r}, relative={self.relative}, "
+                f"relative_bias={self.relative_bias}."
+            )
         if not 0 <= self.tile_overlap < min(self.grid):
             raise UsageError(f"tile_overlap must lie in 0..{min(self.grid) - 1} patches. Got {self.tile_overlap}.")
         if self.pool == "patches" and self.head == "tanh" and self.outputs:
@@ -352,8 +370,13 @@ class ViTConfig:
 
     @property
     def head_outputs(self) -> int:
-        """Numbers that a linear head gives for each vector it reads: the outputs, and those of the parts of a patch."""
+        """Outputs of each vector that the head reads: of the image or patch itself, and of the parts of a patch."""
         return self.outputs * (1 + self.upsample**2 * (self.upsample > 1))
+
+    @property
+    def linear_outputs(self) -> int:
+        """Those of them that the head's last matrix gives; queries give the others."""
+        return self.outputs if self.queries else self.head_outputs
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -482,6 +505,7 @@ def describe_oversize(config: ViTConfig) -> str:
         "bank_size": (config.bank_size, 10_000_000),
         "tiles": (max(config.tiles), 256),
         "upsample": (config.upsample, 64),
+        "queries": (config.queries, 1_024),
         "pool_heads": (config.probe_heads, 1_024),
         "pool_mlp_width": (config.probe_mlp_width, 1_048_576),
         "rotary_grid": (max(config.rotary_grid or (1,)), 1_048_576),

@@ -140,6 +140,11 @@ class ViTKeywords(TypedDict, total=False):
     upsample: int
     """With pool="patches" and a linear head: rows and columns of parts of every patch that have outputs too, which are
     added to those of the patch (sub-pixel convolution, Shi et al. 2016); 1 for none."""
+    queries: int
+    """With upsample above 1: learned queries, whose classes and masks give the outputs of the parts (EoMT, Kerssies et
+    al. 2025), see model/mask_queries.py; 0 for none."""
+    query_blocks: int
+    """Last blocks in which the queries read the patches; without effect with queries=0."""
     distillation_head: bool
     """A second head on the distillation token; the outputs are the mean of both (DeiT)."""
     dropout: float

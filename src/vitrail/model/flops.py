@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from .config import T2T_PATCHES, ViTConfig
+from .mask_queries import MASK_WIDTH
 from .soft_split import RANDOM_FEATURES, TOKEN_WIDTH
 
 ModelPart = Literal["patches", "projections", "attention", "mlp", "head"]
@@ -136,4 +137,25 @@ def _head_products(config: ViTConfig, tokens: int) -> Iterator[MatrixProduct]:
         yield MatrixProduct("head", tokens - config.prefix, config.pooled_width, config.bank_size)
     elif config.outputs:
         rows = tokens - config.prefix if config.is_dense else 1
-        yield MatrixProduct("head", rows, config.pooled_width, config.head_outputs, heads)
+        yield MatrixProduct("head", rows, config.pooled_width, config.linear_outputs, heads)
+    if config.queries:
+        yield from _query_products(config, tokens)
+
+
+def _query_products(config: ViTConfig, tokens: int) -> Iterator[MatrixProduct]:
+    """Queries in the last blocks, then their classes and masks and those of the parts of patches."""
+    Q, D, s = config.queries, config.width, config.upsample**2
+    rows, inner, count = Q + tokens, config.attention_width, config.query_blocks
+    yield MatrixProduct("head", rows, D, 3 * inner, count)
+    yield MatrixProduct("head", Q, config.head_dim, rows, count, config.heads, shared=False)
+    yield MatrixProduct("head", Q, rows, config.head_dim, count, config.heads, shared=False)
+    yield MatrixProduct("head", Q, inner, D, count)
+    yield MatrixProduct("head", Q, D, config.mlp_width, count * (1 if config.mlp == "plain" else 2))
+    yield MatrixProduct("head", Q, config.mlp_width, D, count)
+    yield MatrixProduct("head", Q, D, config.outputs + 1)
+    yield MatrixProduct("head", Q, D, D)
+    yield MatrixProduct("head", Q, D, MASK_WIDTH)
+    patches = tokens - config.prefix
+    yield MatrixProduct("head", patches, D, s * MASK_WIDTH)
+    yield MatrixProduct("head", patches * s, MASK_WIDTH, Q, shared=False)
+    yield MatrixProduct("head", patches * s, Q, config.outputs, shared=False)

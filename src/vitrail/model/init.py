@@ -66,6 +66,8 @@ def _fill_parameter(name: str, parameter: Tensor, config: ViTConfig, scheme: Ini
             parameter.uniform_(-bound, bound, generator=generator)
         case "probe":  # as timm
             _fill_normal(parameter, config.width**-0.5, generator)
+        case "queries":  # unlike each other, and as large as tokens
+            _fill_normal(parameter, 1.0, generator)
         case "scale1" | "scale2":
             assert config.layer_scale is not None
             parameter.fill_(config.layer_scale)
@@ -211,7 +213,7 @@ def _is_patch_projection(name: str) -> bool:
 
 
 def _is_head(name: str) -> bool:
-    return name in ("head.linear", "head.distillation")
+    return name in ("head.linear", "head.distillation", "head.queries.classes")
 
 
 def _fan_in(weight: Tensor) -> int:

@@ -19,6 +19,7 @@ from .attention import Attention, TokenPositions, attention_weights
 from .config import ViTConfig
 from .init import initialise
 from .layers import ACTIVATIONS, make_mlp, make_norm
+from .mask_queries import MaskQueries
 from .part_table import format_parts, list_parts
 from .patch_bank import PatchBank
 from .positions import Positions, Rotary
@@ -73,7 +74,20 @@ class ViT(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B *N K"]:
-        return self.head(self.pooled(images, visible))
+        if self.head.queries is None:
+            return self.head(self.pooled(images, visible))
+        if self.tiling is not None:
+            return self.tiling.join(self.tiling.map_tiles(self._answer_with_queries, images))
+        return self._answer_with_queries(images, visible)
+
+    def _answer_with_queries(
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B N M"]:
+        assert self.head.queries is not None
+        x, places = self.embed(images, visible)
+        x, queries = self.encoder.forward_with_queries(x, places, self.pool_span, self.head.queries.queries)
+        pooled = self.pool(x)
+        return torch.cat([self.head(pooled), self.head.queries(queries, pooled[..., -self.config.width :])], dim=-1)
 
     def pooled(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
@@ -127,6 +141,8 @@ class ViT(nn.Module):
         _check_selection(self, keep, heads, rows)
         if self.tiling is not None:
             last_kept = self._keep_pooled(self.pooled(images), self.config.input_grid, keep)
+            if self.head.queries is not None and "outputs" in keep:
+                last_kept["outputs"] = self(images)
             return {name: last_kept[name] for name in keep}
         x, places = self.embed(images, visible)
         if wrong := [row for row in rows or () if not 0 <= row < x.shape[1]]:
@@ -152,6 +168,8 @@ class ViT(nn.Module):
         elif any(name in keep for name in ("pooled", "distances", "outputs")):
             x = self.pool(x)
         kept |= self._keep_pooled(x, places.grid, keep)
+        if self.head.queries is not None and "outputs" in keep:
+            kept["outputs"] = self(images, visible)
         return {name: kept[name] for name in keep}
 
     def _keep_pooled(self, x: Float[Tensor, "B *N P"], grid: Grid, keep: Collection[str]) -> dict[str, Tensor]:
@@ -194,7 +212,7 @@ class Encoder(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.grad_checkpointing = config.grad_checkpointing
-        self.pool_every = config.pool_every
+        self.pool_every, self.query_blocks = config.pool_every, config.query_blocks
         self.dropout = nn.Dropout(config.dropout)
         self.pre_norm = make_norm(config) if config.pre_norm else nn.Identity()
         last = max(config.depth - 1, 1)
@@ -221,6 +239,25 @@ class Encoder(nn.Module):
             x = self.run_block(block, x, token_positions, num_queries if alone else None)
             last = [*last, x][-pool_span:]
         return self.apply_final_norm([x[:, :num_queries] for x in last])
+
+    def forward_with_queries(
+        self,
+        x: Float[Tensor, "B T D"],
+        token_positions: TokenPositions,
+        pool_span: int,
+        queries: Float[Tensor, "1 Q D"],
+    ) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B Q D"]]:
+        """What `forward` gives of all tokens, and queries after the last `query_blocks` blocks, in each of which they
+        attend to themselves and to the tokens before it; the tokens do not attend to them.
+        """
+        x = self.prepare_tokens(x)
+        last, queries = [x], queries.expand(x.shape[0], -1, -1)
+        for i, block in enumerate(self.blocks):
+            if i >= len(self.blocks) - self.query_blocks:
+                queries = self.run_block(block, torch.cat([queries, x], dim=1), token_positions, queries.shape[1])
+            x = self.run_block(block, x, token_positions)
+            last = [*last, x][-pool_span:]
+        return self.apply_final_norm(last), self.norm(queries)
 
     def apply_final_norm(self, block_outputs: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
         """The tokens after every `pool_every`-th of the last blocks, normalised and side by side."""
@@ -430,6 +467,7 @@ class Head(nn.Module):
     features pass through.
 
     With a distillation head the outputs are the mean of two heads, one on each token; without outputs, of both tokens.
+    Queries, where there are some, are called by the model, because they go through the last blocks.
     """
 
     def __init__(self, config: ViTConfig):
@@ -439,7 +477,8 @@ class Head(nn.Module):
         self.hidden = nn.Linear(width, width) if config.head == "tanh" else None
         self.bank = PatchBank(config) if config.head == "bank" else None
         is_linear = config.outputs > 0 and self.bank is None
-        self.linear = nn.Linear(width, config.head_outputs, bias=config.head_bias) if is_linear else None
+        self.linear = nn.Linear(width, config.linear_outputs, bias=config.head_bias) if is_linear else None
+        self.queries = MaskQueries(config) if config.queries else None
         both = config.distillation_head and config.outputs
         self.distillation = nn.Linear(width, config.outputs, bias=config.head_bias) if both else None
 

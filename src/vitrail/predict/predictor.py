@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Integer, UInt8
+from jaxtyping import Integer
 from torch import Tensor, nn
 
 from ..caller_state import isolate
@@ -41,7 +41,7 @@ from ..evaluate.predictions import TableT, TaskPredictions, class_areas, concat_
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
-from ..model.class_maps import to_class_maps
+from ..model.class_maps import spread_logits, to_confidences
 from ..model.vit import ViT
 from ..runtime import parse_precision
 from ..spec import ImageSpec
@@ -160,7 +160,7 @@ class Predictor:
             areas = class_areas(one.outputs, len(self.classes))
             return predictions_from_outputs(
                 self.task, areas, self.classes, None, names, skipped=skipped, decisions=self.decisions,
-                masks=one.outputs,
+                masks=one.outputs, confidences=one.confidences,
             )  # fmt: skip
         tables: list[TaskPredictions] = [
             predictions_from_outputs(
@@ -313,6 +313,8 @@ class MemberOutputs(NamedTuple):
     """Out-of-distribution distances, float64 [B]; None without feature statistics."""
     scores: np.ndarray | None = None
     """Attention scores of images in their cases, float32 [B]; None of a model without cases."""
+    confidences: np.ndarray | None = None
+    """uint8 [B, H, W]: of segmentation, see `RegressionPredictions.confidences`."""
 
     def select(self, rows: Sequence[int]) -> MemberOutputs:
         """Those of some images."""
@@ -407,7 +409,7 @@ class PredictorMember:
         segmentation class maps uint8 [B, H, W].
         """
         if self.task == "segmentation":
-            return MemberOutputs(self._compute_class_maps(images), None)
+            return self._compute_class_maps(images)
         if not len(images):
             scores = None if self.case_pool is None else np.zeros(0, np.float32)
             return MemberOutputs(np.zeros((0, len(self.classes)), np.float32), None, scores)
@@ -424,14 +426,16 @@ class PredictorMember:
             None if self.case_pool is None else self.case_pool.score_images(known),
         )
 
-    def _compute_class_maps(self, images: Integer[Tensor, "B C H W"]) -> UInt8[np.ndarray, "B rows columns"]:
+    def _compute_class_maps(self, images: Integer[Tensor, "B C H W"]) -> MemberOutputs:
         assert isinstance(self.model, ViT)
-        maps = [np.zeros((0, *self.spec.size), np.uint8)]
+        maps, confidences = [np.zeros((0, *self.spec.size), np.uint8)], [np.zeros((0, *self.spec.size), np.uint8)]
         with torch.inference_mode():
             for some in images.split(MAP_BATCH) if len(images) else ():
                 logits = forward_batch(self.inference_model, some, self.spec, self.settings, self.task)[0]
-                maps.append(to_class_maps(logits, self.model.config).cpu().numpy())
-        return np.concatenate(maps)
+                outputs = spread_logits(logits, self.model.config)
+                maps.append(outputs.argmax(1).to(torch.uint8).cpu().numpy())
+                confidences.append(to_confidences(outputs).cpu().numpy())
+        return MemberOutputs(np.concatenate(maps), None, confidences=np.concatenate(confidences))
 
 
 def drop_skipped_groups(

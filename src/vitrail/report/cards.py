@@ -130,6 +130,7 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
             _number_line("Mean Dice", metrics.mean_dice, metrics.mean_dice_interval),
             _number_line("Mean boundary F", metrics.mean_boundary_f, metrics.mean_boundary_f_interval),
             _percent_line("Pixels right", metrics.pixel_accuracy, metrics.pixel_accuracy_interval),
+            _percent_line("Surer than right by", metrics.overconfidence, metrics.overconfidence_interval),
         ]
     return [_number_line("R2, mean of the columns", metrics.r2, None)]
 

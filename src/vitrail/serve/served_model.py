@@ -177,7 +177,7 @@ class ServedModel:
         if isinstance(predictions, RegressionPredictions) and predictions.masks is not None:
             abstained = np.zeros(len(predictions), np.int64)
             named = {exported.MASKS: predictions.masks, exported.ABSTAINED: abstained}
-            return PredictionBatch(replace(predictions, masks=None).records(), named)
+            return PredictionBatch(replace(predictions, masks=None, confidences=None).records(), named)
         scores = predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
         self._check_finite(scores, *outputs)
         named = {exported.VALUES if is_regression else exported.PROBABILITIES: scores.astype(np.float32, copy=False)}

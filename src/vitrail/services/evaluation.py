@@ -169,8 +169,10 @@ def _add_targets(
     if isinstance(batch, ClassificationPredictions):
         return replace(batch, targets=targets, defect_types=get_defect_types(source, rows))
     if isinstance(batch, RegressionPredictions) and batch.masks is not None:
-        overlaps = measure_overlaps(batch.masks, source, rows, spec, len(batch.columns), output_indices)
-        return replace(batch, targets=targets, overlaps=overlaps, masks=None)
+        assert batch.confidences is not None
+        K = len(batch.columns)
+        overlaps = measure_overlaps(batch.masks, batch.confidences, source, rows, spec, K, output_indices)
+        return replace(batch, targets=targets, overlaps=overlaps, masks=None, confidences=None)
     return replace(batch, targets=targets)
 
 

@@ -13,8 +13,9 @@ from ..errors import UsageError
 from ..evaluate import task_metrics
 from ..evaluate.decisions import describe_limits
 from ..evaluate.inference import DEFAULT_SETTINGS
+from ..evaluate.mask_overlap import MaskComparison
 from ..evaluate.metrics import CASES_SUFFIX
-from ..evaluate.predictions import RegressionPredictions, TaskPredictions
+from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
 from ..files import atomic
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
@@ -138,7 +139,7 @@ def write_evaluation(
         member = predictor.single_member()
         assert isinstance(member.model, ViT)
         stored = dataset.load_rows(rows, predictor.spec, 0)
-        shown = draw_masks(member.model, stored, labelled.source, rows, predictor.spec, member.settings)
+        shown = draw_masks(MaskComparison(member.model, stored, labelled.source, rows, predictor.spec, member.settings))
         aspects = 2 * aspects
     thumbnails.save_thumbnails(folder, shown, chosen, aspects)
     provenance.save_groups(folder, get_prediction_groups(labelled, predictions))

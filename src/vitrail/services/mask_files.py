@@ -61,7 +61,7 @@ def write_masks(
                 size = read_image(Path(path), spec).values.shape[:2]
                 mask = unfit_mask(classes, (size[0], size[1]), spec, UNKNOWN_PIXEL)
                 atomic.write_bytes(folder / f"{stems[path]}{MASK_ENDING}", encode_mask(mask, len(part.columns)))
-        yield replace(part, masks=None)
+        yield replace(part, masks=None, confidences=None)
 
 
 def encode_mask(mask: UInt8[np.ndarray, "H W"], count: int) -> bytes:

@@ -23,6 +23,7 @@ from ..evaluate.calibration import SCALING_KEY
 from ..evaluate.cases import CASES_KEY, CasePool, describe_case_limits, read_case_pool
 from ..evaluate.decisions import Decisions
 from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings
+from ..evaluate.mask_overlap import MaskComparison
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.ood import FeatureStats
 from ..evaluate.pixel_metrics import measure_pixels
@@ -337,7 +338,9 @@ def _write_report(
     assert isinstance(train_state.model, ViT)
     if dataset.source.task == "segmentation":
         settings = InferenceSettings(device=plan.compute.device)
-        shown = draw_masks(train_state.model, image_source, dataset.source, rows[chosen], plan.image, settings)
+        shown = draw_masks(
+            MaskComparison(train_state.model, image_source, dataset.source, rows[chosen], plan.image, settings)
+        )
         aspects = 2 * aspects
     thumbnails.save_thumbnails(run.path, shown, chosen, aspects)
     with use_ema_weights(train_state.model, train_state.ema):

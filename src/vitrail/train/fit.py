@@ -395,7 +395,7 @@ def _estimate_written_plan(context: PlanContext, timer: RunTimer) -> RunCost | N
     """The cost of a written plan, from some of its phases' and its own steps; None on other ranks than 0."""
     plan = context.plan
     seconds = phases.estimate_phase_seconds(context)
-    seconds += finetune_planner.estimate_probe_seconds(context) if plan.finetune.from_checkpoint else 0.0
+    seconds += finetune_planner.estimate_probe_seconds(context)[0] if plan.finetune.from_checkpoint else 0.0
     measured = throughput.measure_throughput(context) if plan.recipe.steps else NO_THROUGHPUT
     return cost_estimate.estimate_cost(context, measured, seconds, timer) if context.group.is_rank0 else None
 

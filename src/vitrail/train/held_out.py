@@ -33,7 +33,7 @@ from ..evaluate.inference import (
     run_inference,
     run_inference_with_features,
 )
-from ..evaluate.mask_overlap import predict_areas
+from ..evaluate.mask_overlap import MaskComparison, predict_areas
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import FeatureStats, fit_feature_stats
 from ..evaluate.precision import RATE_BATCH_SIZE, PrecisionComparison, compare_precisions, measure_rates
@@ -104,7 +104,9 @@ def compute_outputs(
     overlaps = None
     with use_ema_weights(train_state.model, train_state.ema):
         if dataset.source.task == "segmentation":
-            outputs, overlaps = predict_areas(train_state.model, images, dataset.source, rows, plan.image, settings)
+            outputs, overlaps = predict_areas(
+                MaskComparison(train_state.model, images, dataset.source, rows, plan.image, settings)
+            )
             features = np.zeros((len(rows), 0), np.float32)
         elif dataset.source.task == "anomaly":  # its score says already what is unlike the training
             outputs = run_inference(train_state.model, images, rows, plan.image, settings, "anomaly").reshape(-1, 1)

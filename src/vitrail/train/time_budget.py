@@ -86,6 +86,7 @@ class TimeBudget:
         prices: of its steps.
         is_measured: whether prices are seconds on this machine; else the first steps show their scale.
         progress: where the steps begin that are watched now.
+        min_steps: least number of steps, unless there were fewer before.
     """
 
     def __init__(
@@ -96,9 +97,10 @@ class TimeBudget:
         began: float = 0.0,
         is_measured: bool = False,
         progress: float = 0.0,
+        min_steps: int = MIN_STEPS,
     ):
         self.seconds = seconds
-        self._clock, self._began, self._prices = clock, began, prices
+        self._clock, self._began, self._prices, self._min_steps = clock, began, prices, min_steps
         self._pace = 1.0 if is_measured else None
         """Seconds per unit of price, of the last shares: each counts half as much as the one after it."""
         self._ratios: list[float] = []
@@ -147,7 +149,7 @@ class TimeBudget:
         seconds = self.seconds - (self._clock.elapsed() - self._began) - aside
         fitting = seconds / max(self._pace * self._prices.mean_after(progress), 1e-9)
         to_come = step * (1 - progress) / progress if progress else 0.0
-        least = max(math.ceil(MIN_COOL_DOWN * min(step, to_come)), min(recipe.steps, MIN_STEPS) - step, 1)
+        least = max(math.ceil(MIN_COOL_DOWN * min(step, to_come)), min(recipe.steps, self._min_steps) - step, 1)
         steps = step + max(least, round(fitting))
         is_small = abs(steps - recipe.steps) <= SMALL_CHANGE * (recipe.steps - step)
         return recipe.steps if is_small else steps

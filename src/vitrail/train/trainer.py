@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..data.loader import ImageStore, StreamingImageStore
 from ..errors import DataError, DivergedError, InterruptedRun, PeerError, ResourceError
 from ..evaluate.inference import InferenceSettings, run_inference
-from ..evaluate.mask_overlap import measure_quickly
+from ..evaluate.mask_overlap import MaskComparison, measure_quickly
 from ..evaluate.quick_metrics import compute_quick_metrics
 from ..files import disk
 from ..formatting import format_count
@@ -31,7 +31,7 @@ from .optim import use_ema_weights
 from .plan import MAX_VALIDATION_IMAGES, Plan, replan_steps
 from .run_folder import RunFolder
 from .signals import SignalRequest, listen_for_signals, resume_instructions
-from .time_budget import StepPrices, TimeBudget, limit_step_seconds
+from .time_budget import MIN_STEPS, StepPrices, TimeBudget, limit_step_seconds
 
 MAX_RECORDED_ROWS = 500
 MAX_LOST_SHOWN = 10
@@ -129,7 +129,8 @@ def _make_time_budget(run: RunFolder, plan: Plan, start: int, predicted_seconds:
     recipe = plan.recipe
     progress = recipe.progress(start) if start < recipe.steps else 0.0
     prices, is_measured = _step_prices(plan, predicted_seconds), len(predicted_seconds) > 0
-    return TimeBudget(60 * plan.minutes, run.clock, prices, is_measured=is_measured, progress=progress)
+    least = 1 if plan.finetune.from_checkpoint else MIN_STEPS  # a start that is fitted stays unless tuning is better
+    return TimeBudget(60 * plan.minutes, run.clock, prices, is_measured=is_measured, progress=progress, min_steps=least)
 
 
 def _step_prices(plan: Plan, predicted_seconds: Sequence[float]) -> StepPrices:
@@ -330,7 +331,9 @@ def _evaluate(
         if task == "segmentation":
             assert isinstance(train_state.model, ViT)
             outputs = np.zeros((0, 0), np.float32)
-            metrics = measure_quickly(train_state.model, images, context.dataset.source, rows, plan.image, settings)
+            metrics = measure_quickly(
+                MaskComparison(train_state.model, images, context.dataset.source, rows, plan.image, settings)
+            )
         else:
             outputs = run_inference(train_state.model, images, rows, plan.image, settings)
             metrics = compute_quick_metrics(task, outputs, targets)

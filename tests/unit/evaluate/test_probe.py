@@ -32,6 +32,21 @@ def test_a_probe_of_three_classes_is_scikit_learn_s_logistic_regression(c):
     np.testing.assert_allclose(ours, oracle.predict_proba(scaled), atol=2e-4)
 
 
+@pytest.mark.parametrize("c", [0.001, 1.0])
+def test_without_standardisation_the_penalty_is_that_of_the_features_as_they_are(c):
+    """There the gradient of C * loss + |weight|^2 / 2 is zero."""
+    features, generator = drawn()
+    features = features * np.array([100, 10, 1, 1, 0.1, 0.01], np.float32)
+    targets = (features[:, 2] + generator.normal(size=120)).argsort().argsort() // 40
+    path = probe.fit_probe_path(features, targets, "classification", 3, (c / 100, c), standardize=False)
+    ours = list(path)[-1]
+    errors = probe_chances(features.astype(np.float64) @ ours.weight.T + ours.bias) - np.eye(3)[targets]
+    gradient = c * errors.T @ features + ours.weight
+    curvature = c * 120 * features.var(0) / 4 + 1
+    assert np.abs(gradient / np.sqrt(curvature)).max() < 1e-3 * np.sqrt(c * 120)
+    assert np.abs(errors.mean(0)).max() < 1e-4
+
+
 def test_of_two_classes_scikit_learn_s_c_is_twice_ours():
     features, generator = drawn()
     targets = (features[:, 1] + generator.normal(size=120) > 3).astype(np.int64)

@@ -41,9 +41,14 @@ def draw_pairs(n: int = 6) -> tuple[np.ndarray, np.ndarray]:
     return answers.astype(np.uint8), masks
 
 
+def draw_confidences(answers: np.ndarray) -> np.ndarray:
+    """Confidences of answers, in 255ths."""
+    return np.random.default_rng(1).integers(90, 256, answers.shape).astype(np.uint8)
+
+
 def make_table(answers: np.ndarray, masks: np.ndarray) -> RegressionPredictions:
-    overlaps = np.stack([count_overlaps(*pair, len(NAMES)) for pair in zip(answers, masks, strict=True)])
-    n = len(answers)
+    pairs = zip(answers, draw_confidences(answers), masks, strict=True)
+    overlaps, n = np.stack([count_overlaps(*pair, len(NAMES)) for pair in pairs]), len(answers)
     return RegressionPredictions(
         paths=("",) * n,
         ids=tuple(map(str, range(n))),
@@ -155,7 +160,7 @@ def draw_areas(generator: np.random.Generator, n: int) -> np.ndarray:
     """Overlaps of n pictures whose answered areas miss the true ones by more where these are large."""
     true = generator.beta(1.2, 4, n)
     answered = (true + generator.normal(0, 0.05 + 0.2 * true)).clip(0, 1)
-    overlaps = np.zeros((n, 4, 7))
+    overlaps = np.zeros((n, 4, 8))
     overlaps[:, 1, 1], overlaps[:, 1, 2] = answered, true
     overlaps[:, 0, 1], overlaps[:, 0, 2] = 1 - answered, 1 - true
     return overlaps * generator.uniform(0.3, 1, (n, 1, 1))  # the rest of the pixels is unknown
@@ -201,7 +206,7 @@ def test_intervals_of_iou_hold_the_true_one_as_often_as_they_promise():
         true = generator.beta(2, 5, n)
         both = true * generator.beta(6, 2, n)
         extra = (1 - true) * generator.beta(1, 9, n)
-        overlaps = np.zeros((n, 4, 7))
+        overlaps = np.zeros((n, 4, 8))
         overlaps[:, 1, 0], overlaps[:, 1, 1], overlaps[:, 1, 2] = both, both + extra, true
         overlaps[:, 0, 2] = 1 - true
         return overlaps
@@ -244,6 +249,46 @@ def test_a_class_that_is_answered_and_never_true_counts_as_zero():
     answers[0, 0] = 1
     metrics = compute_segmentation_metrics(make_table(answers, masks))
     assert metrics.per_class[1].iou == 0 and metrics.mean_iou == pytest.approx((28 / 32) / 2)
+
+
+def test_how_far_answers_are_surer_than_right():
+    answers, masks = draw_pairs()
+    metrics, sure = compute_segmentation_metrics(make_table(answers, masks)), draw_confidences(answers) / 255
+    known = masks != UNKNOWN_PIXEL
+    right = (answers == masks)[known]
+    assert metrics.overconfidence == pytest.approx(sure[known].mean() - right.mean())
+    assert metrics.overconfidence_interval is not None
+    low, high = metrics.overconfidence_interval
+    assert low < metrics.overconfidence < high
+    sizes = []
+    for k in range(3):
+        own = known & (answers == k)
+        gap = sure[own].mean() - (masks == k)[own].mean()
+        assert metrics.per_class[k].overconfidence == pytest.approx(gap)
+        sizes.append(abs(gap) * own.sum() / known.sum())
+    assert metrics.calibration_error == pytest.approx(sum(sizes)) and metrics.per_class[3].overconfidence is None
+    assert "too sure by" in metrics.table()
+
+
+@pytest.mark.wide
+def test_intervals_of_overconfidence_hold_the_true_one_as_often_as_they_promise():
+    generator, inside = np.random.default_rng(0), 0
+
+    def draw(n: int) -> np.ndarray:
+        overlaps = np.zeros((n, 4, 8))
+        overlaps[:, 0, 1] = overlaps[:, 0, 2] = generator.beta(5, 2, n)  # known pixels
+        rate = generator.beta(8, 2, n)
+        overlaps[:, 0, 0] = rate * overlaps[:, 0, 1]
+        overlaps[:, 0, 7] = (0.5 + 0.5 * rate) * overlaps[:, 0, 1]
+        return overlaps
+
+    many = draw(200_000).sum(0)
+    truth, nothing = (many[0, 7] - many[0, 0]) / many[0, 1], make_table(*np.zeros((2, 20, 2, 2), np.uint8))
+    for _ in range(200):
+        metrics = compute_segmentation_metrics(dataclasses.replace(nothing, overlaps=draw(20)), samples=100)
+        assert metrics.overconfidence_interval is not None
+        inside += metrics.overconfidence_interval[0] <= truth <= metrics.overconfidence_interval[1]
+    assert inside / 200 == pytest.approx(0.95, abs=0.04)
 
 
 def test_groups_are_resampled_whole():

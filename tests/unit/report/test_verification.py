@@ -52,9 +52,7 @@ def test_a_figure_that_does_not_follow_is_named(copied):
     facts = json.loads((copied / "report.json").read_text(encoding="utf-8"))
     facts["metrics"][1]["accuracy"] += 0.01
     (copied / "report.json").write_text(json.dumps(facts), encoding="utf-8")
-    with pytest.raises(
-        DamagedFileError, match=r"does not verify\. test accuracy: 0\.\d+ is stored, and 0\.\d+ fol"
-    ):
+    with pytest.raises(DamagedFileError, match=r"does not verify\. test accuracy: 0\.\d+ is stored, and 0\.\d+ fol"):
         verify_run(copied)
     assert not (copied / VERIFICATION_FILE).exists()
 
@@ -65,9 +63,7 @@ def test_an_answer_that_was_edited_is_named(copied):
     cells = lines[1].split(",")
     cells[4] = "odd" if cells[4] == "even" else "even"
     path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n", encoding="utf-8")
-    with pytest.raises(
-        DamagedFileError, match=r"predictions/test\.csv: the answers do not follow from|label"
-    ):
+    with pytest.raises(DamagedFileError, match=r"predictions/test\.csv: the answers do not follow from|label"):
         verify_run(copied)
 
 

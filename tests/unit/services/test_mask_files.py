@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,19 @@ from PIL import Image
 
 import vitrail
 from drawn_masks import CLASSES, draw_scene, draw_scenes
+from exportable import spec_of
 from good_parts import MACHINE, draw_parts, save_weights
+from kinds import TINY
+from served import saved
 from vitrail.cli.main import main
 from vitrail.data.labels.run_lengths import decode_coco_counts
-from vitrail.data.preprocess import unfit_mask
+from vitrail.data.preprocess import normalize, preprocess_image, unfit_mask
 from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.evaluate.predictions import RegressionPredictions
-from vitrail.predict.predictor import Predictor
+from vitrail.model.class_maps import spread_logits
+from vitrail.model.vit import create_model
+from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.serve import decode_worker
 from vitrail.serve.app import image_name_from_path
 from vitrail.serve.limits import ServerLimits
@@ -109,6 +115,34 @@ def test_an_onnx_file_gives_the_same_pixels(run: Path, pictures: list[Path], tmp
     for model, folder in zip((str(run), str(path)), masks, strict=True):
         assert main(["predict", model, *map(str, pictures), "--masks", str(folder)]) == 0
     assert all((masks[0] / each.name).read_bytes() == (masks[1] / each.name).read_bytes() for each in pictures)
+
+
+@pytest.mark.wide
+def test_an_onnx_file_of_a_model_with_queries_gives_the_same_pixels(pictures: list[Path], tmp_path: Path):
+    pytest.importorskip("onnx")
+    from vitrail.services.predict_onnx import open_onnx_predictor
+
+    shape = dataclasses.replace(
+        TINY, channels=3, image_size=(32, 32), patch=(8, 8), outputs=3, pool="patches", upsample=4, queries=5,
+        query_blocks=1,
+    )  # fmt: skip
+    network, generator = create_model(shape, seed=3).eval(), torch.Generator().manual_seed(4)
+    for weights in network.parameters():
+        if weights.ndim > 1:
+            torch.nn.init.normal_(weights, std=0.35, generator=generator)
+    member = PredictorMember(model=network, spec=spec_of(shape), classes=CLASSES, task="segmentation")
+    bundle, path = saved(tmp_path / "tiny", member), tmp_path / "tiny.onnx"
+    assert main(["export", str(bundle), "--to", "onnx", "--out", str(path)]) == 0
+    ours = Predictor.open(bundle).predict(pictures)
+    theirs = open_onnx_predictor(str(path), "cpu", {}).predict(pictures)
+    assert isinstance(ours, RegressionPredictions) and isinstance(theirs, RegressionPredictions)
+    assert ours.masks is not None and len(np.unique(ours.masks)) > 1 and ours.confidences is not None
+    assert ours.confidences.shape == ours.masks.shape and theirs.confidences is None
+    np.testing.assert_array_equal(theirs.masks, ours.masks)
+    read = torch.stack([preprocess_image(path, member.spec) for path in pictures])
+    with torch.no_grad():
+        chances = spread_logits(network(normalize(read, member.spec)), shape).softmax(1).amax(1).numpy()
+    np.testing.assert_allclose(ours.confidences / 255, chances, atol=0.5 / 255 + 1e-5)
 
 
 def test_a_served_model_gives_the_masks_of_the_other_doors(run: Path, pictures: list[Path], tmp_path: Path):

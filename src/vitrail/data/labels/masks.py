@@ -62,7 +62,8 @@ def read_masks(source: Source, settings: DataSettings) -> Source:
     files = [str(cell) if is_drawn(cell) else str(below / str(cell)) for cell in cells]
     if settings.legend and any(map(is_drawn, files)):
         raise UsageError(f"{source.name} names its classes itself. Leave --data.legend {settings.legend} out.")
-    legend = _find_legend(settings) or source.legend
+    legend = None if any(map(is_drawn, files)) else _find_legend(settings)
+    legend = legend or source.legend
     counts = list(map_in_order(partial(_count_values, legend=legend), files))
     if legend is None:
         legend = _number_classes(source, counts)
@@ -281,6 +282,12 @@ def read_legend(path: Path) -> MaskLegend:
     if not is_color and UNKNOWN_VALUE not in codes:
         table.append((UNKNOWN_VALUE, UNKNOWN_PIXEL))
     return MaskLegend(names, tuple(table), is_color)
+
+
+def number_legend(names: Sequence[str]) -> MaskLegend:
+    """The legend of class maps that hold the places of these names."""
+    codes = [(place, place) for place in range(len(names))]
+    return MaskLegend(tuple(names), (*codes, (UNKNOWN_VALUE, UNKNOWN_PIXEL)))
 
 
 def _is_value(text: str) -> bool:

@@ -14,14 +14,12 @@ from jaxtyping import Bool
 
 from ...errors import DataError
 from ...formatting import format_count
-from ..compact_strings import CompactStrings, RelativePaths
-from ..labels.defects import MASK_COLUMN
-from ..labels.masks import UNKNOWN_NAMES, UNKNOWN_VALUE
+from ..labels.masks import UNKNOWN_NAMES, number_legend
 from ..labels.run_lengths import encode_class_map
 from ..settings import DataSettings, check_supported_settings
-from ..source import MAX_MASK_CLASSES, UNKNOWN_PIXEL, MaskLegend, Source, spelling_key
-from .class_folders import to_class_name
+from ..source import MAX_MASK_CLASSES, UNKNOWN_PIXEL, Source, spelling_key
 from .manifest import locate_images
+from .mask_folders import build_mask_source
 
 BACKGROUND = "background"
 """The class of pixels without a region."""
@@ -76,18 +74,7 @@ def build_annotated_source(
         )
     root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
     found, notes = locate_images(root, names, settings, lambda row: f"{path.name}, {names[row]}")
-    codes = [(place, place) for place in range(len(classes))]
-    return Source(
-        name=to_class_name(path.stem) or "annotations",
-        task="segmentation",
-        classes=classes,
-        images=RelativePaths(root.absolute(), found),
-        targets=np.zeros((len(names), len(classes)), np.float32),
-        ids=CompactStrings(map(to_class_name, found)),
-        metadata={MASK_COLUMN: maps},
-        notes=notes,
-        legend=MaskLegend(classes, (*codes, (UNKNOWN_VALUE, UNKNOWN_PIXEL))),
-    )
+    return build_mask_source(root.absolute(), found, maps, notes=notes, legend=number_legend(classes), name=path.stem)
 
 
 def read_annotation_json(path: Path) -> Any:

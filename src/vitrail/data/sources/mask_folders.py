@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
 from ..labels.defects import MASK_COLUMN
 from ..settings import DataSettings, check_supported_settings
-from ..source import SPLIT_NAMES, SPLITS, Source
+from ..source import SPLIT_NAMES, SPLITS, MaskLegend, Source
 from .class_folders import to_class_name
 from .image_files import SkippedFiles, find_images
 
@@ -64,16 +65,36 @@ def open_mask_folders(root: Path, settings: DataSettings) -> Source:
             f"No picture of {root} has a mask: {IMAGES_FOLDER}/a.jpg needs {MASKS_FOLDER}/a.png."
             f"{''.join(f' {note}' for note in notes)}"
         )
+    return build_mask_source(root, names, masks, splits, tuple(notes))
+
+
+def build_mask_source(
+    root: Path,
+    names: Sequence[str],
+    masks: Sequence[str],
+    splits: Mapping[str, np.ndarray] | None = None,
+    notes: tuple[str, ...] = (),
+    legend: MaskLegend | None = None,
+    name: str = "",
+) -> Source:
+    """The source of pictures below a folder with their masks, whose classes `labels.masks.read_masks` counts.
+
+    Args:
+        names: of the pictures, below the folder.
+        masks: absolute paths, or class maps as text.
+        name: of the source; by default that of the folder.
+    """
     return Source(
-        name=to_class_name(root.resolve().name) or "root",
+        name=to_class_name(name or root.resolve().name) or "root",
         task="segmentation",
         classes=(MASK_COLUMN,),
         images=RelativePaths(root, CompactStrings(names)),
         targets=np.zeros((len(names), 1), np.float32),
         ids=CompactStrings(map(to_class_name, names)),
-        splits=splits,
+        splits=splits or {},
         metadata={MASK_COLUMN: masks},
-        notes=tuple(notes),
+        notes=notes,
+        legend=legend,
     )
 
 

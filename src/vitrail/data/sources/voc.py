@@ -8,14 +8,11 @@ import numpy as np
 
 from ...errors import DataError
 from ...formatting import format_count
-from ..compact_strings import CompactStrings, RelativePaths
-from ..labels.defects import MASK_COLUMN
-from ..labels.masks import COLOR_BASE, UNKNOWN_NAMES, UNKNOWN_VALUE
+from ..labels.masks import COLOR_BASE, UNKNOWN_NAMES, number_legend
 from ..settings import DataSettings, check_supported_settings
 from ..source import SPLIT_NAMES, SPLITS, UNKNOWN_PIXEL, MaskLegend, Source, spelling_key
-from .class_folders import to_class_name
 from .image_files import SkippedFiles, find_images
-from .mask_folders import VOC_MASKS_FOLDER
+from .mask_folders import VOC_MASKS_FOLDER, build_mask_source
 
 IMAGES_FOLDER, LISTS_FOLDER = "JPEGImages", "ImageSets/Segmentation"
 LABEL_MAP = "labelmap.txt"
@@ -42,18 +39,13 @@ def open_voc(root: Path, settings: DataSettings) -> Source:
     if not stems:
         raise DataError(f"No picture in {root / IMAGES_FOLDER} has a mask of its name in {root / VOC_MASKS_FOLDER}.")
     left = len(pictures) - len(stems)
-    names = [f"{IMAGES_FOLDER}/{pictures[stem]}" for stem in stems]
-    return Source(
-        name=to_class_name(root.resolve().name) or "root",
-        task="segmentation",
-        classes=(MASK_COLUMN,),
-        images=RelativePaths(root, CompactStrings(names)),
-        targets=np.zeros((len(names), 1), np.float32),
-        ids=CompactStrings(map(to_class_name, names)),
-        splits=_read_lists(root / LISTS_FOLDER, stems),
-        metadata={MASK_COLUMN: [str((root / VOC_MASKS_FOLDER / masks[stem]).absolute()) for stem in stems]},
-        notes=(f"Left out {format_count(left, 'picture')} of {root} without a mask.",) if left else (),
-        legend=_read_label_map(root / LABEL_MAP),
+    return build_mask_source(
+        root,
+        [f"{IMAGES_FOLDER}/{pictures[stem]}" for stem in stems],
+        [str((root / VOC_MASKS_FOLDER / masks[stem]).absolute()) for stem in stems],
+        _read_lists(root / LISTS_FOLDER, stems),
+        (f"Left out {format_count(left, 'picture')} of {root} without a mask.",) if left else (),
+        _read_label_map(root / LABEL_MAP),
     )
 
 
@@ -75,8 +67,7 @@ def _read_lists(folder: Path, stems: list[str]) -> dict[str, np.ndarray]:
 def _read_label_map(path: Path) -> MaskLegend:
     """The legend of colours; without the file that of the twenty classes of VOC, by number."""
     if not path.is_file():
-        codes = [(place, place) for place in range(len(VOC_CLASSES))]
-        return MaskLegend(VOC_CLASSES, (*codes, (UNKNOWN_VALUE, UNKNOWN_PIXEL)))
+        return number_legend(VOC_CLASSES)
     names: list[str] = []
     table: list[tuple[int, int]] = []
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,7 +1,7 @@
 // The page: what the server says of its model, pictures taken in, each answered, explained and listed.
 
 import { answerOf } from "./answer.js";
-import { csvOf, download } from "./csv.js";
+import { CSV, csvOf, download } from "./csv.js";
 import { Deciding } from "./deciding.js";
 import { byId, element, say } from "./element.js";
 import { Explaining } from "./explaining.js";
@@ -48,7 +48,7 @@ function present(about) {
   byId("stop").addEventListener("click", () => queue.stop());
   byId("go-on").addEventListener("click", () => queue.goOn());
   byId("clear").addEventListener("click", clear);
-  byId("save").addEventListener("click", () => download("predictions.csv", csvOf(answeredRows())));
+  byId("save").addEventListener("click", () => download("predictions.csv", new Blob([csvOf(answeredRows())], CSV)));
   byId("about").addEventListener("keydown", (event) => {
     if (event.key === "Escape") byId("about").open = false;
   });

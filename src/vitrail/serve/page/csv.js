@@ -2,6 +2,8 @@
 
 const RISKY = /^[=+\-@\t\r']/; // a spreadsheet would not take it as plain text
 
+export const CSV = { type: "text/csv;charset=utf-8" };
+
 export function csvOf(rows) {
   if (!rows.length) return "";
   const columns = Object.keys(rows[0]);
@@ -37,8 +39,8 @@ export function digits(value) {
   return `${shorter(mantissa)}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
 }
 
-export function download(name, text) {
-  const address = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+export function download(name, blob) {
+  const address = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = address;
   link.download = name;

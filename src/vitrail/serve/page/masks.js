@@ -1,5 +1,6 @@
 // The class of every pixel over its picture: how strongly, and which classes, is for the reader to say.
 
+import { correction } from "./correct.js";
 import { element } from "./element.js";
 import { number } from "./words.js";
 
@@ -43,7 +44,8 @@ export function maskView(picture, about) {
   const canvas = element("canvas", { class: "mask", role: "img", "aria-label": `Mask of ${picture.name}` });
   const scale = Math.min(1, LONGEST / Math.max(...size));
   [canvas.height, canvas.width] = size.map((side) => Math.max(1, Math.round(side * scale)));
-  const classes = classesOf(picture.mask, about.classes);
+  picture.classes ??= classesOf(picture.mask, about.classes); // with the corrections of this visit
+  const { classes } = picture;
   const colours = about.colors.map((colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
   const shown = new Image();
   const paint = () => draw(canvas, shown, classes, size, colours);
@@ -57,7 +59,8 @@ export function maskView(picture, about) {
   });
   const switches = about.classes.map((name, place) => switchOf(name, place, picture.row, about.colors[place], paint));
   const controls = element("div", { class: "controls" }, element("label", { for: "mask-opacity" }, "Strength"), slider);
-  return [canvas, controls, element("ul", { class: "switches" }, ...switches)];
+  const list = element("ul", { class: "switches" }, ...switches);
+  return [canvas, controls, list, correction(canvas, classes, size, about, picture, paint)];
 }
 
 function switchOf(name, place, row, colour, paint) {

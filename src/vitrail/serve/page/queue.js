@@ -110,6 +110,7 @@ export class Queue {
       const { notes, mask, ...columns } = row;
       picture.row = columns;
       picture.mask = mask;
+      picture.classes = null;
       picture.notes = notes ?? [];
       this.turn(picture, "answered");
     }

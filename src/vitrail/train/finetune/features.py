@@ -229,7 +229,7 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     yield Note(f"Features of {format_count(count, 'picture')}{extra}, computed once, in {_format_elapsed(start_time)}.")
     probes_time = time.perf_counter()
     task = dataset.source.task
-    result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(model), plan.seed)
+    result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(plan.model), plan.seed)
     yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(probes_time)}):")
     return (yield from _keep_best_head(context, model, result, start_time, count))
 
@@ -303,7 +303,7 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, ViT]:
     count = sum(map(len, rows.values()))
     yield Note(f"Patches of {format_count(count, 'picture')}, in {_format_elapsed(start_time)}.")
     fit_time = time.perf_counter()
-    result = patch_head.fit_patch_head(sets["train"], sets["val"], weights.list_feature_columns(model))
+    result = patch_head.fit_patch_head(sets["train"], sets["val"], weights.list_feature_columns(plan.model))
     judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
     yield Note(f"Linear heads on {len(sets['train'].features):,} patches, by {judged} ({_format_elapsed(fit_time)}):")
     return (yield from _keep_best_head(context, model, result, start_time, count))

@@ -20,7 +20,7 @@ from ...runtime import Runtime
 from ...spec import ImageSpec
 from .. import losses
 from ..context import PlanContext
-from ..plan import METHOD_FIELDS, FinetuneMethod, FinetuneSettings, Plan, Recipe
+from ..plan import MAX_VALIDATION_IMAGES, METHOD_FIELDS, FinetuneMethod, FinetuneSettings, Plan, Recipe
 from ..plan_reasons import make_override_reasons
 from ..planning import augmentation_rules, finalize, flip_invariance, planner, throughput, unused_settings
 from ..planning.augmentation_rules import NO_FLIP_SOURCES
@@ -30,7 +30,15 @@ from ..planning.throughput import Throughput
 from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
 from .features import FEATURE_BATCH, uses_mirror_images
 from .linear_probe import MAX_FEATURE_VALUES
-from .weights import RECOMMENDED_CHECKPOINTS, StartCheckpoint, check_checkpoint, find_downloaded, open_checkpoint
+from .patch_head import measure_fit_seconds
+from .weights import (
+    RECOMMENDED_CHECKPOINTS,
+    StartCheckpoint,
+    check_checkpoint,
+    find_downloaded,
+    list_feature_columns,
+    open_checkpoint,
+)
 
 GRID_SIDES = (8, 12, 16)
 """Candidate grid sides in patches for a checkpoint of a larger grid; one of a smaller grid keeps its own."""
@@ -161,8 +169,8 @@ def _choose_shape(
     own = checkpoint.config
     if own.pool == "patches":  # of an anomaly or a segmentation model
         own = replace(
-            own, pool="class" if own.class_token else "mean", head="linear", bank_size=0, upsample=1, tiles=(1, 1),
-            tile_overlap=0,
+            own, pool="class" if own.class_token else "mean", head="linear", bank_size=0, upsample=1, queries=0,
+            tiles=(1, 1), tile_overlap=0,
         )  # fmt: skip
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     if fingerprint.task == "anomaly":
@@ -574,7 +582,7 @@ def finalize_finetune_plan(
     if plan.finetune.method == "probe":
         if not dry_run:
             return plan, {}, None, spent
-        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(draft)
+        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(draft)[0]
     if plan.model.is_dense and not len(draft.dataset.splits["val"]):
         unknown = "no validation pictures tell whether tuning is better than the frozen patches"
         plan, reasons = _end_with_probe(plan, unknown, "Give some", request)
@@ -584,21 +592,31 @@ def finalize_finetune_plan(
         plan, why = _evaluate_rarely(plan)
         return plan, reasons | why, None, spent
     context = draft.with_plan(plan)
-    spent += estimate_probe_seconds(context)
+    before, evaluation = estimate_probe_seconds(context)
+    spent += before
     measured = throughput.measure_throughput(context)
     if plan.minutes:
-        plan, why = fix_finetune_steps(plan, spent, measured, request, world_size)
+        aside = 0.0 if plan.recipe.evaluate_every or not plan.model.is_dense else FINETUNE_EVALUATIONS * evaluation
+        plan, why = fix_finetune_steps(plan, spent, measured, request, world_size, aside)
     else:
         plan, why = _evaluate_rarely(plan)
     return plan, reasons | why, measured if plan.recipe.steps else NO_THROUGHPUT, spent
 
 
-def estimate_probe_seconds(context: PlanContext) -> float:
-    """Seconds before the steps: for all features, from some that are measured now, and for all probes."""
+def estimate_probe_seconds(context: PlanContext) -> tuple[float, float]:
+    """Seconds before the steps, for all features, from some that are measured now, and for all probes; and those of an
+    evaluation.
+    """
     plan, dataset = context.plan, context.dataset
-    looked = len(dataset.splits["train"]) * (1 + uses_mirror_images(plan, dataset)) + len(dataset.splits["val"])
-    probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MAX_FEATURE_VALUES)
-    return measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4) * looked + probes
+    model, (train, valid) = plan.model, (len(dataset.splits[split]) for split in ("train", "val"))
+    each = measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4)
+    if model.is_dense:
+        patches, columns = train * model.input_grid.patches, list_feature_columns(model)
+        looked, probes = train + valid, measure_fit_seconds(patches, model.pooled_width, columns, model.outputs)
+    else:
+        looked = train * (1 + uses_mirror_images(plan, dataset)) + valid
+        probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * model.pooled_width, MAX_FEATURE_VALUES)
+    return each * looked + probes, each * min(valid, MAX_VALIDATION_IMAGES)
 
 
 def measure_feature_seconds(plan: Plan, images: ImageStore, limit: float = math.inf) -> float:
@@ -621,21 +639,28 @@ def measure_feature_seconds(plan: Plan, images: ImageStore, limit: float = math.
 
 
 def fix_finetune_steps(
-    plan: Plan, spent: float, throughput: Throughput, request: TrainRequest, world_size: int = 1
+    plan: Plan,
+    spent: float,
+    throughput: Throughput,
+    request: TrainRequest,
+    world_size: int = 1,
+    aside: float = 0.0,
 ) -> tuple[Plan, Reasons]:
     """The plan with as many steps as its minutes leave; with too few, the probe is the result.
 
     Args:
         spent: seconds of all features and probes, and of a teacher that is trained before them.
         world_size: number of ranks; several cannot end with the probe and make at least `MIN_FINETUNE_STEPS`.
+        aside: seconds between the steps.
 
     Raises:
         UsageError: the probe is the result, and a requested setting needs steps.
     """
     recipe, seconds = plan.recipe, plan.minutes * 60
-    steps = round((seconds - spent) / throughput.mean_seconds)
+    steps = round((seconds - spent - aside) / throughput.mean_seconds)
     first = "features and the teacher" if plan.distill.has_first_stage else "features"
-    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}, {throughput.mean_seconds:.3f} s a step"
+    between = f" and {aside:.0f} s for evaluations" if aside else ""
+    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}{between}, {throughput.mean_seconds:.3f} s a step"
     if steps < MIN_FINETUNE_STEPS and world_size > 1:
         why = f"at least, for {world_size} processes cannot end with the probe yet: {why}, are {max(steps, 0)}"
         steps = MIN_FINETUNE_STEPS
@@ -670,7 +695,7 @@ def _end_with_probe(plan: Plan, reason: str, advice: str, request: TrainRequest)
         recipe = replace(recipe, flip=False, flip_vertical=False, transpose=False)
         reasons |= dict.fromkeys(("recipe.flip", "recipe.flip_vertical", "recipe.transpose"), MASKS_AS_THEY_ARE)
         reasons["model.upsample"] = "a fitted head has outputs of patches"
-    model = replace(plan.model, upsample=1)
+    model = replace(plan.model, upsample=1, queries=0)
     return dataclasses.replace(plan, finetune=start, recipe=recipe, model=model), reasons
 
 

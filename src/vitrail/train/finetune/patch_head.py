@@ -7,10 +7,13 @@ those of their patch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float32, Int64, UInt8
 
 from ...data.source import UNKNOWN_PIXEL
@@ -31,6 +34,8 @@ MAX_COMPONENTS = 256
 as long, and those left out hardly differ between patches."""
 MAX_PATCH_VALUES = 2**24
 """Most numbers in the features of a fit; of more patches a sample is taken."""
+FIT_EVALUATIONS = 45
+"""Times that the loss is computed for a value of C (EXPERIMENTS.md)."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,38 @@ def collect_patches(
     shares = np.stack(fractions).reshape(-1, fractions[0].shape[1]) if fractions else np.zeros((0, 1), np.float32)
     known = shares.sum(1)
     rows = np.flatnonzero(known > 0)
-    most = max(1, MAX_PATCH_VALUES // features.shape[-1])
-    if len(rows) > most:
+    if len(rows) > (most := most_patches(features.shape[-1])):
         rows = np.sort(rows[permutation(seed, "patches", 0, len(rows))[:most]])
     flat = features.reshape(-1, features.shape[-1])[rows]
     owners = np.repeat(images, features.shape[1])[rows]
     return PatchSet(flat, shares[rows] / known[rows, None], known[rows], owners)
+
+
+def most_patches(width: int) -> int:
+    """The most patches of a fit, whose features have so many numbers."""
+    return max(1, MAX_PATCH_VALUES // width)
+
+
+def measure_fit_seconds(patches: int, width: int, parts: Mapping[str, FeatureColumns], outputs: int) -> float:
+    """Seconds of `fit_patch_head` with validation images: its slowest operations once, on random numbers.
+
+    Args:
+        patches: those of all training images.
+        width: numbers in the features of a patch.
+    """
+    generator, seconds = np.random.default_rng(0), 0.0
+    count = min(patches, most_patches(width))
+    for columns in parts.values():
+        features = generator.standard_normal((count, len(columns)), np.float32)
+        start_time = time.perf_counter()
+        _find_components(features)
+        seconds += time.perf_counter() - start_time
+        x = torch.from_numpy(features[:, :MAX_COMPONENTS]).double()
+        weight = torch.zeros(outputs, x.shape[1], dtype=x.dtype, requires_grad=True)
+        start_time = time.perf_counter()
+        F.cross_entropy(F.linear(x, weight), torch.full((count, outputs), 1 / outputs, dtype=x.dtype)).backward()
+        seconds += FIT_EVALUATIONS * len(PATCH_STRENGTHS) * (time.perf_counter() - start_time)
+    return seconds
 
 
 def fit_patch_head(train: PatchSet, valid: PatchSet, parts: Mapping[str, FeatureColumns]) -> ProbeResult:

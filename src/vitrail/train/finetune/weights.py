@@ -29,8 +29,8 @@ WEIGHTS_FOLDER_VARIABLE = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 ADAPTABLE_FIELDS = {
     "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "bank_size", "tiles", "tile_overlap",
-    "upsample", "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init",
-    "attention",
+    "upsample", "queries", "query_blocks", "dropout", "attention_dropout", "mlp_dropout", "drop_path",
+    "grad_checkpointing", "init", "attention",
 }  # fmt: skip
 """Model fields in which a training may differ from its checkpoint."""
 PROBE_HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
@@ -153,9 +153,15 @@ def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: F
     options = LoadOptions(image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy)
     values = load_checkpoint(checkpoint.path, options).model.state_dict()
     head = {
-        "head.linear.weight": torch.zeros(shape.head_outputs, shape.pooled_width),
-        "head.linear.bias": torch.zeros(shape.head_outputs),
+        "head.linear.weight": torch.zeros(shape.linear_outputs, shape.pooled_width),
+        "head.linear.bias": torch.zeros(shape.linear_outputs),
     }
+    if shape.queries:
+        fresh = ViT(shape).head.queries
+        assert fresh is not None
+        for parameter in fresh.classes.parameters():  # equal, which changes no answer
+            nn.init.zeros_(parameter)
+        head |= {f"head.queries.{name}": tensor for name, tensor in fresh.state_dict().items()}
     if shape.head == "bank":
         head = {BANK_ROWS: torch.zeros(shape.bank_size, shape.pooled_width, dtype=torch.float16)}
     above = tuple(f"encoder.blocks.{i}." for i in range(shape.depth, own.depth))
@@ -191,10 +197,9 @@ def set_head(model: ViT, probe: LinearProbe, columns: Int64[np.ndarray, " p"]) -
     linear.bias.copy_(bias)
 
 
-def list_feature_columns(model: ViT) -> dict[str, Int64[np.ndarray, " _"]]:
+def list_feature_columns(config: ViTConfig) -> dict[str, Int64[np.ndarray, " _"]]:
     """Columns of the pooled features by name: of the last block, each pooling alone and all together; then, where the
     model pools several blocks, of all these blocks."""
-    config = model.config
     kinds = ("class", "mean") if config.pool == "class+mean" else (config.pool,)
     layout = np.arange(config.pooled_width).reshape(len(kinds), config.pool_blocks, config.width)
     last = layout[:, -1]

@@ -36,7 +36,7 @@ WISHES = TrainRequest(data=DataSettings(), minutes=10.0)
 @pytest.mark.parametrize("part", ["class", "mean", "class+mean", "class of 2 blocks", "class+mean of 2 blocks"])
 def test_the_head_answers_as_the_probe_to_1e_5(part):
     model = create_model(dataclasses.replace(BOTH, pool_blocks=2)).eval()
-    columns = weights.list_feature_columns(model)[part]
+    columns = weights.list_feature_columns(model.config)[part]
     generator = np.random.default_rng(0)
     width = len(columns)
     linear = LinearProbe(np.float32(generator.normal(size=(3, width))), np.float32(generator.normal(size=3)), 1.0)
@@ -61,7 +61,7 @@ def test_a_probe_reads_the_blocks_and_kinds_that_its_name_says():
         "class of 2 blocks": torch.cat([lower[:, 0], upper[:, 0]], 1),
         "class+mean": torch.cat([upper[:, 0], upper[:, 1:].mean(1)], 1),
     }
-    parts = weights.list_feature_columns(model)
+    parts = weights.list_feature_columns(model.config)
     for name, exact in by_hand.items():
         torch.testing.assert_close(kept["pooled"][:, torch.from_numpy(parts[name])], exact)
     assert sorted(parts["class+mean of 2 blocks"]) == list(range(64))
