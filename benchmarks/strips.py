@@ -1,11 +1,13 @@
 """Strips, such as those of a line-scan camera: squashed to a square, or their shape kept in as many patches.
 
     python benchmarks/strips.py --steps 600      # about fifteen minutes for three seeds
+    python benchmarks/strips.py --seeds 0 --weights DINOV2    # probes of frozen features, in 224 pixels or as many
 
 Three drawn sets of 96 x 768 pixels, of 1,000 pictures each: eight handwritten digits beside each other, where the class
 is whether a 7 is among them; a web of fine noise with a dark line across it, along it or none; and a weak wave along
 it, whose length is the class. Each is trained as the plan has it, and with the square that it had before, for the same
-number of steps. Writes benchmarks/results/strips.json; rows that are there are kept.
+number of steps; or its frozen features are probed from a checkpoint. Writes benchmarks/results/strips.json; rows that
+are there are kept.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("strips"))
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--weights", help="a checkpoint whose features are probed, instead of training from scratch")
     parser.add_argument("--sets", nargs="+", default=list(DRAWINGS), choices=list(DRAWINGS))
     options = parser.parse_args()
     results = Results("strips")
@@ -40,6 +43,10 @@ def main() -> None:
             for way, size in SIZES.items():
                 key = {"set": name, "size": way, "steps": options.steps, "seed": seed}
                 words = ["--steps", options.steps, "--seed", seed, "--weights", "none"]
+                if options.weights:
+                    key |= {"steps": 0, "weights": Path(options.weights).name}
+                    words = ["--seed", seed, "--weights", options.weights, "--finetune.method", "probe"]
+                    size = size and "224"
                 words += [] if size is None else ["--image-size", size]
                 run = options.folder / "runs" / "-".join(str(value).replace(" ", "-") for value in key.values())
                 row = results.row(key, partial(train_run, run, source, *words))

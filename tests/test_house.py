@@ -13,6 +13,7 @@ import tokenize
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +341,30 @@ def test_the_folders_of_train_and_data_have_floors_of_their_own():
 def test_the_makefile_keeps_its_promised_targets():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert targets == {"demo", "test", "test-ci", "test-all", "check", "bench", "figures", "docs", "book", "clean"}
+
+
+THINGS = (
+    "pictures images files classes rows labels masks models folds patches processes groups shards steps columns values "
+    "samples films defects copies channels tensors links trials tokens blocks epochs numbers findings"
+)
+COUNTED = re.compile(rf"^ (?:[a-z]+ )?(?:{THINGS.replace(' ', '|')})\b")
+COUNTED_ON_A_PAGE = re.compile(
+    rf"\| (?:count|length) \}}\}}(?: \{{\{{ [a-z.]+ \}}\}})? (?:{THINGS.replace(' ', '|')})\b"
+)
+
+
+def test_a_count_has_its_noun_from_the_helper_that_knows_the_singular():
+    """No number with commas, length or count of channels stands before several things; constants of the package do."""
+    found = []
+    for path, node in nodes(ast.JoinedStr):
+        for value, text in pairwise(node.values):
+            if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant) and COUNTED.match(text.value):
+                counted = ast.unparse(value.value)
+                is_grouped = value.format_spec is not None and ast.unparse(value.format_spec) == "f','"
+                is_constant = re.fullmatch(r"(len\()?(\w+\.)?[A-Z_]+\)?", counted)
+                may_be_one = is_grouped or counted.startswith("len(") or text.value.startswith(" channels")
+                if may_be_one and not is_constant:
+                    found.append(where(path, node, f"{counted}{text.value}"))
+    for page in PACKAGE.rglob("*.j2"):
+        found += [f"{page.name}: {match[0]}" for match in COUNTED_ON_A_PAGE.finditer(page.read_text(encoding="utf-8"))]
+    assert not found, "formatting.format_count, or on a page the filter `counted`, says one thing where there is one"

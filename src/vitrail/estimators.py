@@ -60,6 +60,7 @@ from .evaluate.mask_overlap import count_areas
 from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
 from .evaluate.segmentation_metrics import mean_iou
 from .evaluate.thresholds import DEFAULT_THRESHOLD
+from .formatting import format_count
 from .services.notebook import render_run_card
 from .services.train_arguments import parse_image_size
 from .train.custom_functions import CustomAugment, CustomLoss
@@ -358,14 +359,15 @@ def infer_row_shape(features: int, image_size: object) -> tuple[int, int]:
         height, width = parse_image_size(cast("Any", image_size))
         if height * width != features:
             raise UsageError(
-                f"image_size says {height}x{width} pixels, which are {height * width:,} numbers in each row of X. "
-                f"X has {features:,} of them."
+                f"image_size says {height}x{width} pixels, which are {format_count(height * width, 'number')} in each "
+                f"row of X. X has {features:,} of them."
             )
         return height, width
     side = math.isqrt(features)
     if side * side != features:
         raise UsageError(
-            f"A row of X must be a square grey picture, and {features:,} numbers are no square. Say image_size="
+            f"A row of X must be a square grey picture, and {format_count(features, 'number is', 'numbers are')} no "
+            "square. Say image_size="
             '(height, width) if the pictures are not square, image_size="row" if each is one row of pixels, or give '
             "them as [n, height, width] or [n, height, width, channels]."
         )
@@ -456,7 +458,7 @@ def parse_groups(groups: Any, count: int) -> Shaped[np.ndarray, " n"]:
     names = np.asarray(groups)
     if names.shape != (count,):
         raise UsageError(
-            f"groups must hold one group for each of the {count:,} pictures. Got shape {list(names.shape)}."
+            f"groups must hold one group for each of {format_count(count, 'picture')}. Got shape {list(names.shape)}."
         )
     for row, name in enumerate(names.tolist()):
         if name is None or (not isinstance(name, str) and str(name) in ("nan", "NaT", "<NA>")):
@@ -477,7 +479,8 @@ def parse_sample_weight(sample_weight: Any, count: int) -> Float64[np.ndarray, "
     )
     if weights.shape != (count,):
         raise UsageError(
-            f"sample_weight must hold one number for each of the {count:,} pictures. Got shape {list(weights.shape)}."
+            f"sample_weight must hold one number for each of {format_count(count, 'picture')}. Got shape "
+            f"{list(weights.shape)}."
         )
     if (weights < 0).any():
         row = int((weights < 0).argmax())

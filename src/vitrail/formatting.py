@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 MIN_TEST_IMAGES = 50
 """Held-out images below which confidence intervals are wider than most differences that matter."""
 
@@ -44,6 +46,25 @@ def format_count(count: int, thing: str, things: str = "") -> str:
         things: the same of several, where that is more than another s: "classes", "rows have".
     """
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
+
+
+def join_sentences(sentences: Iterable[str]) -> str:
+    """Join sentences by spaces, and by a dot in the middle after one that ends with a command and has no full stop."""
+    text = ""
+    for sentence in sentences:
+        text += (" " if text.endswith(".") else " · " if text else "") + sentence
+    return text
+
+
+def format_these(count: int, thing: str, verb: str = "", verbs: str = "") -> str:
+    """Format things that were pointed at: this picture, these 40 pictures; with a verb: this picture shows."""
+    each = f"this {thing}" if count == 1 else f"these {format_count(count, thing)}"
+    return f"{each} {verb if count == 1 else verbs}" if verb else each
+
+
+def format_some(count: int, total: int, thing: str) -> str:
+    """Format how many of the things that were pointed at: 3 of these 40 pictures; of a single one: this picture."""
+    return format_these(total, thing) if total == 1 else f"{count:,} of {format_these(total, thing)}"
 
 
 def format_part(count: int, total: int, thing: str, verb: str, verbs: str) -> str:

@@ -29,10 +29,20 @@ def test_the_list_that_a_check_writes_makes_the_next_one_pass(vitrail, leaky, tm
     first = vitrail("check", leaky, "--out", tmp_path / "checked")
     assert first.code == 3
     assert "2 pictures of test are also in train, so the figure on test will be too good." in first.out
-    assert first.out.endswith(
-        f"Written to {tmp_path / 'checked'}: check.html, check.json and exclude.csv (3 pictures).\n"
+    checked = tmp_path / "checked"
+    assert (
+        f"which vitrail check --out {checked} writes, lists such copies: --exclude {checked}/exclude.csv" in first.out
     )
-    second = vitrail("check", leaky, "--exclude", tmp_path / "checked/exclude.csv", "--json")
+    assert first.out.endswith(
+        f"Written to {checked}: check.html, check.json and exclude.csv (3 pictures).\n"
+        f"Next    vitrail train {leaky} --exclude {checked / 'exclude.csv'}\n"
+    )
+    second = vitrail("check", leaky, "--exclude", checked / "exclude.csv", "--out", tmp_path / "again", "--json")
+    lists = [
+        {line.split(",")[0] for line in (tmp_path / name / "exclude.csv").read_text().splitlines()}
+        for name in ("checked", "again")
+    ]
+    assert lists[0] == lists[1] and len(lists[1]) == 4, "the second list replaces the first and holds it"
     told = json.loads(second.out)
     assert (second.code, told["stops_a_training"], told["pictures"]) == (0, False, 11)
     assert not [each for each in told["concerns"] if "copies" in each["code"]]

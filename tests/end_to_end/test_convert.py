@@ -189,16 +189,14 @@ def test_another_channel_count_needs_a_policy_which_is_told(vitrail, plain, tmp_
     assert "name how to adapt it" in sentence(vitrail("convert", plain, *grey), 2)
     answer = vitrail("convert", plain, *grey, "--channels-policy", "mean")
     assert answer.code == 0, answer.err
-    assert "patch projection adapted from 3 to 1 channels: mean" in answer.out
+    assert "patch projection adapted from 3 to 1 channel: mean" in answer.out
     assert "head replaced" in answer.out and "the outputs have no names" in answer.out
     model = package.load(tmp_path / "grey")
     assert (model.config.channels, model.config.outputs) == (1, 2)
     again = vitrail("convert", tmp_path / "grey", "--outputs", 3, "--out", tmp_path / "again")
     assert again.code == 0, again.err
     notes = json.loads((tmp_path / "again" / "config.json").read_text())["info"]["notes"]
-    assert notes[0] == "patch projection adapted from 3 to 1 channels: mean" and notes[-1].startswith(
-        "head replaced: 2"
-    )
+    assert notes[0] == "patch projection adapted from 3 to 1 channel: mean" and notes[-1].startswith("head replaced: 2")
 
 
 @pytest.mark.wide

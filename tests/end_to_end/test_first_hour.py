@@ -182,3 +182,45 @@ def test_an_export_leaks_no_warning_of_a_library(vitrail, run_folder, tmp_path):
     assert answer.code == 0, answer.err
     assert answer.err == "" and [str(one.message) for one in caught] == []
     assert "--to names the format: taken for --to onnx --out" in answer.out
+
+
+def test_a_command_in_a_message_does_not_run_into_the_next_sentence(vitrail, flowers, tmp_path):
+    for day in ("03", "14"):
+        shutil.copytree(flowers, tmp_path / "phone" / "2024" / day)
+    (tmp_path / "phone" / "2024" / "03" / "clip.mov").write_bytes(b"moov")
+    answer = vitrail("check", tmp_path / "phone")
+    assert answer.code == 3
+    assert "those are the classes: --data.class_level 3 · Left out 1 file of other kinds: 1 x .mov" in answer.err
+
+
+def test_folders_beside_those_of_the_classes_may_be_groups(vitrail, flowers, tmp_path):
+    for day in ("03", "14"):
+        shutil.copytree(flowers, tmp_path / "phone" / day)
+    words = ("check", tmp_path / "phone", "--data.class_level", 2)
+    assert "there are folders such as '03'. If they are days, persons or places: --group folder" in vitrail(*words).out
+    assert "days, persons or places" not in vitrail(*words, "--group", "folder").out
+
+
+def test_one_folder_beside_a_workbook_has_its_labels_there(vitrail, flowers, tmp_path):
+    shutil.copytree(flowers / "disc", tmp_path / "export" / "Bilder größer")
+    (tmp_path / "export" / "Ergebnisse März.xlsx").write_bytes(b"PK")
+    answer = vitrail("check", tmp_path / "export")
+    assert answer.code == 3
+    assert "their labels seem to stand in Ergebnisse März.xlsx beside it, a workbook, which is not read" in answer.err
+
+
+def test_a_row_of_sums_is_no_picture_and_counters_and_dates_are_not_proposed(vitrail, flowers, tmp_path):
+    shutil.copytree(flowers, tmp_path / "bilder")
+    files = sorted((tmp_path / "bilder").rglob("*.png"))
+    rows = [
+        f"{number};bilder/{file.parent.name}/{file.name};{file.parent.name};{'ab'[number % 2]};{number:02}.03.2024"
+        for number, file in enumerate(files, 1)
+    ]
+    table = tmp_path / "export.csv"
+    table.write_text("\n".join(["lfd. Nr.;Datei;Befund;Wer;Tag", *rows, ";Summe;10;;"]))
+    answer = vitrail("check", table)
+    assert answer.code == 3 and "2 columns that may be learnt: 'Befund', 'Wer'. Name one" in answer.err
+    answer = vitrail("check", table, "--data.targets", "Befund")
+    assert answer.code == 3 and "line 12: 'Summe' names no picture: it has no ending, as all rows above" in answer.err
+    table.write_text("\n".join(["lfd. Nr.;Datei;Befund;Wer;Tag", *rows]))
+    assert vitrail("check", table, "--data.targets", "Befund").code == 0

@@ -71,3 +71,9 @@ def test_a_table_that_cannot_be_learnt_from_is_told_before_torch_is_loaded(tmp_p
     done = run_without(("torch",), ["check", str(tmp_path / "export.csv")], code=3)
     assert done.returncode == 0 and "2 columns that may be learnt" in done.stderr, done.stderr
     assert "Loading PyTorch" not in done.stderr
+
+
+def test_a_check_that_finds_nothing_and_its_page_need_no_torch(flowers, tmp_path):
+    done = run_without(("torch",), ["check", str(flowers), "--out", str(tmp_path / "checked")])
+    assert done.returncode == 0 and "Loading PyTorch" not in done.stderr, done.stderr
+    assert "Nothing here stops a training." in done.stdout and (tmp_path / "checked" / "check.html").is_file()

@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
-from vitrail.formatting import format_count, format_part
+from vitrail.formatting import format_count, format_part, format_some, format_these
 
-THINGS = "pictures images rows labels values numbers groups films samples columns masks shards classes steps files"
-WRONG = re.compile(rf"(?<![\d.,:-])1 (such |other |more |different )?({THINGS.replace(' ', '|')})\b")
+THINGS = (
+    "pictures images rows labels values numbers groups films samples columns masks shards classes steps files links"
+)
+BETWEEN = "(such |other |more |different |training |packed |test |good )?"
+WRONG = re.compile(rf"(?<![\d.,:-])1 {BETWEEN}({THINGS.replace(' ', '|')}|channels)\b")
 """Wrong plurals; "A-1 pictures" and "0.1 rows" are none."""
 
 
@@ -19,6 +22,14 @@ def test_one_thing_is_no_several_things():
 def test_a_part_of_several_has_the_verb_of_its_own_number():
     assert format_part(1, 40, "mask", "has", "have") == "1 of 40 masks has"
     assert format_part(2, 1040, "mask", "has", "have") == "2 of 1,040 masks have"
+
+
+def test_things_that_were_pointed_at_agree_with_their_number():
+    assert [format_these(n, "picture", "shows", "show") for n in (1, 2)] == [
+        "this picture shows",
+        "these 2 pictures show",
+    ]
+    assert [format_some(1, n, "picture") for n in (1, 40)] == ["this picture", "1 of these 40 pictures"]
 
 
 def test_no_message_that_a_test_expects_says_1_rows():

@@ -213,4 +213,4 @@ def test_a_picture_of_val_in_train_is_named_in_a_note(tmp_path):
         notes += [event.text] if isinstance(event, vitrail.Note) else []
         if isinstance(event, vitrail.PlanEvent):
             break
-    assert any("lists the copies in train" in note and "val" in note for note in notes), notes
+    assert any("lists such copies" in note and "val" in note for note in notes), notes

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from ..formatting import format_count
 from ..model.config import Pool, ViTConfig, describe_oversize
 from ..model.positions import dinov3_periods, fixed_table, relative_bias_rule, resample_relative_bias, resample_table
 from ..model.vit import ViT
@@ -108,13 +109,13 @@ def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolic
         )
     if isinstance(policy, str) and channels == old:
         raise UsageError(
-            f'channels_policy="{policy}" changes nothing: the file\'s pictures have {old} channels already. '
-            "Leave it out, or pass a list to put them in another order."
+            f'channels_policy="{policy}" changes nothing: the pictures of the file have {old} already. Leave it out, '
+            "or pass a list to put them in another order."
         )
     new = _check_size(replace(config, channels=channels))
     values = {**draft.values, PATCH_WEIGHT: _adapt_patch_weight(draft, channels, policy)}
     words = policy if isinstance(policy, str) else f"taking the file's channels {', '.join(map(str, policy))}"
-    note = f"patch projection adapted from {old} to {channels} channels: {words}"
+    note = f"patch projection adapted from {old} to {format_count(channels, 'channel')}: {words}"
     return replace(draft, config=new, values=values).with_note(note)
 
 
@@ -195,7 +196,7 @@ def _adapt_patch_weight(draft: ModelDraft, channels: int, policy: ChannelPolicy)
         what = "norms around it" if config.patch_norms else config.patches
         raise UsageError(
             f"Only a plain projection of patches can be adapted to other channels; this model has {what}. "
-            f"Give it pictures of {config.channels} channels."
+            f"Give it pictures of {format_count(config.channels, 'channel')}."
         )
     weight, old = draft.values[PATCH_WEIGHT], config.channels
     kernel = weight.reshape(len(weight), old, *config.patch)  # [D, C, p, p]
@@ -209,8 +210,8 @@ def _adapt_patch_weight(draft: ModelDraft, channels: int, policy: ChannelPolicy)
         assert not isinstance(policy, str), "adapt_channels refuses other words"
         if len(policy) != channels or not all(0 <= channel < old for channel in policy):
             raise UsageError(
-                f"channels_policy must give each of {channels} channels one of the file's, 0 to {old - 1}. "
-                f"Got {list(policy)}."
+                f"channels_policy must give each of {format_count(channels, 'channel')} one of the file's, 0 to "
+                f"{old - 1}. Got {list(policy)}."
             )
         new = kernel[:, list(policy)]
     new = new.contiguous()

@@ -16,6 +16,7 @@ from ..config import read as read_settings
 from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
 from ..files import atomic, checksums, hub, strict_json
+from ..formatting import format_count
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .decision_versions import (
@@ -227,7 +228,7 @@ def resolve_model(name: str) -> ResolvedModel | None:
     whole = is_bundle(download.folder) or is_foreign_folder(download.folder)
     if not whole and len(download.weights) > 1:
         raise UsageError(
-            f"{name} holds {len(download.weights)} weights files and no config.json that chooses one: "
+            f"{name} holds {format_count(len(download.weights), 'weights file')} and no config.json that chooses one: "
             f"{', '.join(download.weights[:4])}. They lie in {download.folder}; give the path of one."
         )
     return ResolvedModel(

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from ..errors import DamagedFileError, UsageError
+from ..formatting import format_count
 from .bundle_weights import OWN_LAYOUTS
 from .families import (
     clip,
@@ -229,7 +230,7 @@ def _describe_stranger(candidates: Collection[Layout], names: Collection[str]) -
     if 2 * counts[nearest] > len(inside) or not inside:
         return describe_other_blocks(LAYOUTS[nearest], inside)
     known = f"the nearest layout, {nearest}, knows {counts[nearest]}" if counts[nearest] else "no layout knows any"
-    return f"{UNLIKE} of its {len(inside)} tensors ({', '.join(inside[:3])}) {known}."
+    return f"{UNLIKE} of its {format_count(len(inside), 'tensor')} ({', '.join(inside[:3])}) {known}."
 
 
 def describe_other_blocks(layout: Layout, names: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import read
 from ..errors import DamagedFileError, UsageError
+from ..formatting import format_count
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .foreign_folder import ForeignFolder, is_written_by_vitrail
@@ -74,8 +75,8 @@ def check_model_fits(config: ViTConfig, spec: ImageSpec, classes: tuple[str, ...
     """Refuse an image spec or class names that do not fit the model; None for a model without class names."""
     if (spec.size, spec.channels) != (config.input_size, config.channels):
         raise UsageError(
-            f"The pictures must be what the model reads: {config.input_size} pixels and {config.channels} channels. "
-            f"Got {spec.size} and {spec.channels}."
+            f"The pictures must be what the model reads: {config.input_size} pixels and "
+            f"{format_count(config.channels, 'channel')}. Got {spec.size} and {spec.channels}."
         )
     expected = 2 if config.head == "bank" else config.outputs  # good and defect, by one score
     if classes is not None and len(classes) != expected:

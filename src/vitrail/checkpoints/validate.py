@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DamagedFileError, UsageError
+from ..formatting import format_count
 from ..model.config import ViTConfig, describe_oversize
 from .layouts import LayoutHints
 
@@ -324,6 +325,6 @@ class Audit:
     def format_summary(self) -> str:
         """The counts on one line, such as `layout xray-rope: 88 tensors, 64 loaded, 24 checked`."""
         counts = Counter(row.action for row in self.rows)
-        tensors = "1 tensor" if len(self.rows) == 1 else f"{len(self.rows)} tensors"
+        tensors = format_count(len(self.rows), "tensor")
         variant = f" ({self.variant})" if self.variant else ""
         return f"layout {self.layout}{variant}: {tensors}" + "".join(f", {n} {action}" for action, n in counts.items())

@@ -15,6 +15,7 @@ from ..files import npy, onnx_guard, pickles, safetensors_file, strict_json
 from ..files.memory import copy_mapped_tensors, machine_memory
 from ..files.sniff import detect_kind
 from ..files.zip_archive import ZipArchive
+from ..formatting import format_count
 from .foreign_folder import (
     WEIGHT_FILES,
     ForeignFolder,
@@ -180,7 +181,9 @@ def unwrap_state_dict(
         assert isinstance(inside, Mapping)
         return unwrap_state_dict(inside, where, order, notes)
     if len(models) > 1 and not _ANY_NETWORK.intersection(models):
-        raise UsageError(f"{where} holds {len(models)} models. Name one with network=: {', '.join(models)}.")
+        raise UsageError(
+            f"{where} holds {format_count(len(models), 'model')}. Name one with network=: {', '.join(models)}."
+        )
     held = [name for name in content if name in _ANY_NETWORK and isinstance(content[name], Mapping)]
     chosen = next((name for name in order if name in held), None)
     if held and chosen is None:
@@ -257,7 +260,10 @@ def _take_backbone(network: dict[str, Tensor], notes: list[str]) -> dict[str, Te
     inside = {name: tensor for name, tensor in network.items() if name.startswith(BACKBONE_PREFIX)}
     if inside and len(inside) < len(network):
         heads = sorted({name.partition(".")[0] for name in network.keys() - inside.keys()})
-        notes.append(f"{len(network) - len(inside)} tensors beside the backbone were left out: {', '.join(heads[:8])}")
+        left_out = format_count(
+            len(network) - len(inside), "tensor beside the backbone was", "tensors beside the backbone were"
+        )
+        notes.append(f"{left_out} left out: {', '.join(heads[:8])}")
     return {name.removeprefix(BACKBONE_PREFIX): tensor for name, tensor in inside.items()} or network
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float32, Int64, Integer, Shaped
 from torch import Tensor
 
 from ..errors import DataError, UsageError
+from ..formatting import format_count
 from ..spec import ImageSpec, Interpolation
 from .augment.crops import resized_crop
 from .mask_store import MaskStore
@@ -221,8 +222,8 @@ class StreamingImageStore:
             named = "; ".join(reason.rstrip(".") for _, reason in self.lost[:LOST_FILES])
             more = f"; and {len(self.lost) - LOST_FILES:,} more" if len(self.lost) > LOST_FILES else ""
             raise DataError(
-                f"{len(self.lost):,} of {len(self.indices):,} pictures were deleted, replaced or damaged while they "
-                f"were being trained on: {named}{more}. Put them back before the training goes on."
+                f"{len(self.lost):,} of {format_count(len(self.indices), 'picture')} were deleted, replaced or damaged "
+                f"while they were being trained on: {named}{more}. Put them back before the training goes on."
             )
 
 
@@ -298,7 +299,7 @@ def iter_batches(
     if len(targets) != len(store.indices) or len(targets) == 0:
         raise UsageError(
             "Training needs one target for each picture held, and at least one. "
-            f"Got {len(targets):,} targets for {len(store.indices):,} pictures."
+            f"Got {len(targets):,} targets for {format_count(len(store.indices), 'picture')}."
         )
     waiting: deque[tuple[StepIndices, Callable[[], tuple[Tensor, np.ndarray]]]] = deque()
     try:
@@ -337,8 +338,8 @@ def _build_batch(
 ) -> Batch:
     if len(positions) == 0:
         raise DataError(
-            f"None of the {len(step.places):,} pictures of step {step.step + 1} can be read any more. Put them back "
-            "before the training goes on."
+            f"None of the {format_count(len(step.places), 'picture')} of step {step.step + 1} can be read any more. "
+            "Put them back before the training goes on."
         )
     places = step.places[positions]
     copies = step.copies[positions] if repeated else None

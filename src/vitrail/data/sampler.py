@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from ..errors import UsageError
+from ..formatting import format_count
 from ..randomness import uniform
 
 SHUFFLED_SHARDS = 8  # shards whose images are mixed with each other
@@ -50,7 +51,7 @@ def iter_step_indices(
     distinct = min(batch_size // repeats, len(rows))
     size = distinct * repeats
     if size < world_size:
-        raise UsageError(f"A batch of {size:,} pictures cannot be shared among {world_size:,} ranks.")
+        raise UsageError(f"A batch of {format_count(size, 'picture')} cannot be shared among {world_size:,} ranks.")
     part = slice(size * rank // world_size, size * (rank + 1) // world_size)
     copies = np.repeat(np.arange(repeats), distinct)[part]
     epoch, within = divmod(start_step, len(rows) // distinct)

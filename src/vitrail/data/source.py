@@ -209,7 +209,9 @@ class Source:
             if split not in SPLITS:
                 raise DataError(f"Splits are called {', '.join(SPLITS)}. {self.name} has one called {split!r}.")
             if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
-                raise DataError(f"Split {split} of {self.name} names rows beyond its {len(self):,} pictures.")
+                raise DataError(
+                    f"Split {split} of {self.name} names rows beyond its {format_count(len(self), 'picture')}."
+                )
             taken = rows[owner[rows] >= 0]
             if len(taken):
                 other = list(self.splits)[owner[taken[0]]]

@@ -71,7 +71,7 @@ def read_splits(path: Path, source: Source) -> tuple[dict[str, RowIndices], tupl
         raise DataError(
             f"{format_count(len(changed), 'picture')} of {source.name} changed classes or labels since the run began: "
             f"{_join_ids(changed)}. Give them back their classes or labels, or begin a new run with the data as it "
-            f"is now."
+            "is now."
         )
     notes = _check_missing_images(source, missing, len(missing) + sum(map(len, splits.values())))
     return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in splits.items()}, notes
@@ -122,7 +122,7 @@ def _check_missing_images(source: Source, missing: list[str], count: int) -> tup
         return ()
     from .loader import LOST_FILES, LOST_SHARE  # and torch with it
 
-    counted = f"{len(missing):,} of the run's {count:,} pictures {'is' if len(missing) == 1 else 'are'}"
+    counted = f"{len(missing):,} of the run's {format_count(count, 'picture')} {'is' if len(missing) == 1 else 'are'}"
     what = f"{counted} no longer in {source.name}: {_join_ids(missing)}."
     if len(missing) >= LOST_FILES and len(missing) > LOST_SHARE * count:
         raise DataError(f"{what} Put them back where they were, or begin a new run with those that are left.")

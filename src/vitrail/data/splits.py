@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from numpy.typing import NDArray
 
 from ..errors import DataError, UsageError
+from ..formatting import format_count
 from ..randomness import uniform
 from .settings import DataSettings
 from .source import SPLITS, Source
@@ -148,7 +149,7 @@ def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> str:
     every_row = np.sort(np.concatenate(list(splits.values())))
     row = every_row[shared[groups[every_row]].argmax()]  # the first image in the order of the source
     first, second, *_ = (split for split, has in zip(splits, owners[groups[row]], strict=True) if has)
-    more = f" ({np.count_nonzero(shared):,} such groups in all)" if shared.sum() > 1 else ""
+    more = f" ({format_count(int(np.count_nonzero(shared)), 'such group')} in all)" if shared.sum() > 1 else ""
     return (
         f"Group {source.groups[row]} has pictures in {first} and in {second} of {source.name}{more}, so the result "
         "would be too good. Put each group into one split."

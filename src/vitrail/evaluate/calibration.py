@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
+from ..formatting import format_count
 from ..stats.intervals import Interval, effective_count, proportion_interval
 from ..stats.predictive import Rate
 
@@ -451,7 +452,7 @@ def risk_coverage_curve(confidences: Float[np.ndarray, " n"], errors: Float[np.n
     Source: El-Yaniv and Wiener 2010, "On the foundations of noise-free selective classification".
     """
     if not len(confidences) or not np.isfinite(confidences).all():
-        raise UsageError(f"Risk by coverage needs finite confidences. Got {len(confidences)} pictures.")
+        raise UsageError(f"Risk by coverage needs finite confidences. Got {format_count(len(confidences), 'picture')}.")
     order = np.argsort(-confidences, kind="stable")
     _, numbers, sizes = np.unique(-confidences[order], return_inverse=True, return_counts=True)
     means = np.bincount(numbers, errors[order].astype(np.float64)) / sizes  # of equal confidence

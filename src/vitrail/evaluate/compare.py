@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
+from ..formatting import format_these
 from ..stats import auc
 from ..stats.auc import RocAuc
 from ..stats.intervals import bootstrap_interval
@@ -73,7 +74,7 @@ class Comparison:
         """The conclusion, in a sentence or two."""
         significant = [one for one in self.differences if one.is_significant]
         if not significant:
-            return f"No evidence of a difference between {first} and {second} on these {self.n:,} pictures."
+            return f"No evidence of a difference between {first} and {second} on {format_these(self.n, 'picture')}."
         better = [one.name for one in significant if (one.difference > 0) == one.higher_is_better]
         worse = [one.name for one in significant if one.name not in better]
         winners = ((first, better), (second, worse))

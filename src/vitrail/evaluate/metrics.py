@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError, NonFiniteError
-from ..formatting import format_count
+from ..formatting import format_count, format_these
 from ..stats import auc
 from ..stats.auc import RocAuc
 from ..stats.intervals import (
@@ -132,8 +132,8 @@ class ClassificationMetrics:
         if self.auroc_interval is not None and self.auroc_interval[0] > 0.5:
             return ""
         return (
-            f"These {self.n:,} pictures do not show that it is better than guessing: its agreement beyond chance "
-            "(kappa) may be 0."
+            f"{format_these(self.n, 'picture', 'does', 'do').capitalize()} not show that it is better than guessing: "
+            "its agreement beyond chance (kappa) may be 0."
         )
 
     @property
@@ -152,7 +152,10 @@ class ClassificationMetrics:
             names = ", ".join(predicted[:5]) + (", ..." if len(predicted) > 5 else "")
             effect = f"and of those that were predicted ({names}) each counts 0 in macro F1"
         does = "does" if len(absent) == 1 else "do"
-        return f"{len(absent)} of {len(self.per_class)} classes {does} not occur among these pictures, {effect}."
+        return (
+            f"{len(absent)} of {format_count(len(self.per_class), 'class', 'classes')} {does} not occur among "
+            f"these pictures, {effect}."
+        )
 
     def __str__(self) -> str:
         return self.table()

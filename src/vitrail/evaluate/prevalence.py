@@ -10,6 +10,7 @@ from jaxtyping import Float, Float64, Int64
 
 from ..data.source import Task
 from ..errors import DataError, UsageError
+from ..formatting import format_count
 from ..stats.intervals import Interval
 from .predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelPredictions
 
@@ -85,8 +86,8 @@ def complete_prevalences(
     others = sum(share for name, share in zip(names, measured, strict=True) if name not in stated)
     if (others and rest <= 0) or (not others and abs(rest) > 1e-6):
         raise UsageError(
-            f"The shares of all {len(names)} classes add up to 1. Got {total:g} for {', '.join(stated)}; leave one "
-            "class out and it takes the rest."
+            f"The shares of all {format_count(len(names), 'class', 'classes')} add up to 1. Got {total:g} for "
+            f"{', '.join(stated)}; leave one class out and it takes the rest."
         )
     return tuple(stated.get(name, rest * share / (others or 1)) for name, share in zip(names, measured, strict=True))
 

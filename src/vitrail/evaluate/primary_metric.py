@@ -114,8 +114,8 @@ def primary_metric_value(predictions: TaskPredictions) -> float:
         if not counted:
             raise DataError(
                 f"An AUROC needs a label with {MIN_PER_SIDE} known pictures that have it and {MIN_PER_SIDE} that do "
-                f"not. None of the {len(predictions.classes)} labels has them among {len(predictions):,} pictures; "
-                "give more."
+                f"not. None of the {format_count(len(predictions.classes), 'label')} has them among "
+                f"{format_count(len(predictions), 'picture')}; give more."
             )
         return auc.mean_roc_auc(_label_aucs(predictions, known, counted, None)).value
     require_finite(predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities)
@@ -124,9 +124,9 @@ def primary_metric_value(predictions: TaskPredictions) -> float:
         return float(np.nanmean(values))
     if isinstance(predictions, RegressionPredictions) and predictions.known_mask.any():
         raise DataError(
-            f"Errors of several columns are compared by the deviation of their targets. All targets of each of the "
-            f"{int(predictions.known_mask.any(0).sum())} known columns are equal among {len(predictions):,} "
-            f"pictures; give more."
+            "Errors of several columns are compared by the deviation of their targets. All targets of each of the "
+            f"{int(predictions.known_mask.any(0).sum())} known columns are equal among "
+            f"{format_count(len(predictions), 'picture')}; give more."
         )
     raise _no_targets_error(len(predictions), "number" if isinstance(predictions, RegressionPredictions) else "class")
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Shaped
 
 from .. import config
 from ..errors import DataError
+from ..formatting import format_count
 from .predictions import UNKNOWN_CLASS, MultilabelPredictions, RegressionPredictions, TaskPredictions
 from .primary_metric import compute_primary_metric, constant_baseline_errors
 
@@ -68,7 +69,8 @@ class ShortcutReport:
             ("centre only", self.centre, self.centre_interval, self.kept_by_centre),
             ("guessing", self.guess, None, None),
         )
-        lines = [f"{self.figure} on {self.n:,} pictures ({self.split}); the border is the outer eighth of each side"]
+        pictures = format_count(self.n, "picture")
+        lines = [f"{self.figure} on {pictures} ({self.split}); the border is the outer eighth of each side"]
         for name, value, span, kept in rows:
             interval = "" if span is None else f"  ({_format_number(span[0])} to {_format_number(span[1])})"
             share = "" if kept is None else f"  keeps {100 * kept:.0f} % of what the model knows beyond guessing"
@@ -115,8 +117,8 @@ def compare_regions(
     values = [one.value for one in metrics if one.value is not None]
     if len(values) < len(metrics):
         raise DataError(
-            f"Whether the border tells the answer shows on pictures whose answers are known; a label needs ten with it "
-            f"and ten without. Got {first.n:,} pictures."
+            "Whether the border tells the answer shows on pictures whose answers are known; a label needs ten with it "
+            f"and ten without. Got {format_count(first.n, 'picture')}."
         )
     guess, perfect = _guess_and_perfect(whole)
     known, left, middle = (_relative_skill(value, guess, perfect) for value in values)

@@ -224,7 +224,7 @@ def split_by_value(values: Sequence[str]) -> dict[str, Bool[np.ndarray, " n"]] |
         if all_distinct:
             return UnusableColumn("every picture has a value of its own")
         if len(names) > MAX_GROUPS:
-            return UnusableColumn(f"it has {len(names):,} values, more than {MAX_GROUPS}")
+            return UnusableColumn(f"it has {format_count(len(names), 'value')}, more than {MAX_GROUPS}")
         masks = {str(name): texts == name for name in names[np.argsort(-counts, kind="stable")]}
     else:
         masks = _split_into_quartiles(numbers, there)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
 
+from ..formatting import format_count
 from ..stats.intervals import Interval, effective_count
 from ..stats.predictive import Rate, rate_from_odds, rate_ratio
 from .thresholds import MIN_PER_SIDE, RocPoints, ThresholdRule, compute_roc_points, find_best_threshold
@@ -64,8 +65,8 @@ class CurveSample:
         if self.groups is not None and min(self.counts()) < MIN_UNITS:
             with_it, without = (len(np.unique(self.groups[mask])) for mask in (self.positive, ~self.positive))
             return (
-                f"The pictures with {name} come from {with_it:,} groups and those without it from {without:,}, which "
-                f"count as fewer than {MIN_UNITS} independent ones on a side: no band would hold."
+                f"The pictures with {name} come from {format_count(with_it, 'group')} and those without it from "
+                f"{without:,}, which count as fewer than {MIN_UNITS} independent ones on a side: no band would hold."
             )
         return ""
 

@@ -91,7 +91,10 @@ class ScoreComparison:
     def __str__(self) -> str:
         refused = f", {self.num_refused:,} are not read there" if self.num_refused else ""
         decided = f"{self.num_changed:,} are decided otherwise" if self.num_changed else "every decision is the same"
-        return f"{self.num_images:,} pictures: scores differ by at most {self.difference:.2g}, {decided}{refused}"
+        return (
+            f"{format_count(self.num_images, 'picture')}: scores differ by at most {self.difference:.2g}, "
+            f"{decided}{refused}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +163,13 @@ def prove_page(
     if precision == "float32" and not exact.difference <= SCORE_TOLERANCE:
         raise DamagedFileError(
             f"The page answers otherwise than the run: scores differ by up to {exact.difference:.3g} on "
-            f"{exact.num_images:,} pictures, and {SCORE_TOLERANCE:g} is allowed. Nothing is kept; please report this "
-            "model."
+            f"{format_count(exact.num_images, 'picture')}, and {SCORE_TOLERANCE:g} is allowed. Nothing is kept; please "
+            "report this model."
         )
     if precision != "float32" and not force and exact.same_fraction < MIN_AGREEMENT:
         raise DamagedFileError(
-            f"In {precision} the page decides {exact.same_fraction:.2%} of {exact.num_images:,} pictures as float32 "
+            f"In {precision} the page decides {exact.same_fraction:.2%} of "
+            f"{format_count(exact.num_images, 'picture')} as float32 "
             f"does, and {MIN_AGREEMENT:.0%} is asked for. Nothing is kept. Keep float32, or keep it with --force."
         )
     return BrowserProof(

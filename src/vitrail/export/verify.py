@@ -13,6 +13,7 @@ from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
 from ..evaluate.precision import find_changed_abstentions, find_changed_labels, get_scores
 from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions, decision_array
+from ..formatting import format_count
 from ..predict import exported, onnx_predictor
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import Predictor, PredictorMember
@@ -46,7 +47,10 @@ class VerificationResult:
             decided = f"{self.num_changed} closer than that to a threshold are decided otherwise"
         else:
             decided = "every decision is the same"
-        return f"compared on {self.num_images:,} pictures: scores differ by at most {self.difference:.2g}, {decided}"
+        return (
+            f"compared on {format_count(self.num_images, 'picture')}: scores differ by at most "
+            f"{self.difference:.2g}, {decided}"
+        )
 
 
 def verify_file(
@@ -231,8 +235,8 @@ class PrecisionAgreement:
         rates = ", ".join(f"{name} {rate:,.3g}" for name, rate in self.rates.items())
         return (
             f"{self.precision} agrees with float32 in {self.same_fraction:.2%} of the {TASK_UNITS[self.task]} of "
-            f"{self.num_images:,} pictures; scores differ by at most {self.difference:.2g}; pictures per second: "
-            f"{rates}"
+            f"{format_count(self.num_images, 'picture')}; scores differ by at most {self.difference:.2g}; pictures per "
+            f"second: {rates}"
             + (f"; kept in float32, because {self.precision} harms them: {', '.join(self.kept)}" if self.kept else "")
         )
 
@@ -288,7 +292,7 @@ def check_agreement(agreement: PrecisionAgreement) -> None:
     if agreement.same_fraction < MIN_AGREEMENT:
         raise DamagedFileError(
             f"In {agreement.precision} only {agreement.same_fraction:.2%} of the {TASK_UNITS[agreement.task]} of "
-            f"{agreement.num_images:,} pictures are answered as in float32, and {MIN_AGREEMENT:.0%} is asked for. "
-            "Nothing is kept. Keep float32, calibrate int8 on more pictures (--calibrate FOLDER), or keep the file as "
-            "it is with --force."
+            f"{format_count(agreement.num_images, 'picture')} are answered as in float32, and {MIN_AGREEMENT:.0%} is "
+            "asked for. Nothing is kept. Keep float32, calibrate int8 on more pictures (--calibrate FOLDER), or keep "
+            "the file as it is with --force."
         )

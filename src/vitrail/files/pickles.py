@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DamagedFileError
+from ..formatting import format_count
 from .pickle_vm import (
     MAX_NAME_LENGTH,
     MAX_OPERATIONS,
@@ -69,7 +70,9 @@ def _read_zip(path: Path) -> tuple[Any, mmap.mmap]:
     pickles = [name for name in archive.members if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(pickles) != 1:
         is_npz = bool(archive.members) and all(name.endswith(".npy") for name in archive.members)
-        holds = "NumPy arrays, so its name must end in .npz" if is_npz else f"{len(pickles)} files data.pkl"
+        holds = (
+            "NumPy arrays, so its name must end in .npz" if is_npz else f"{format_count(len(pickles), 'file')} data.pkl"
+        )
         raise DamagedFileError(
             f"{path} is an archive with {holds}; a file of torch has one data.pkl. Copy it again from a source that "
             "you trust."

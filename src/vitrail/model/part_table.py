@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..formatting import format_count
 from .config import ViTConfig
 
 
@@ -52,7 +53,7 @@ def list_parts(config: ViTConfig, parameters: Mapping[str, int]) -> list[PartRow
         "head": ("", "")
         if not config.outputs
         else (
-            f"bank of {config.bank_size:,} patches" if config.head == "bank" else config.head,
+            f"bank of {format_count(config.bank_size, 'patch', 'patches')}" if config.head == "bank" else config.head,
             f"[B, {config.input_grid.patches}, {config.head_outputs}]" if config.is_dense else f"[B, {config.outputs}]",
         ),
     }

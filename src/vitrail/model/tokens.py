@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import UsageError
+from ..formatting import format_count
 from ..spec import Grid
 from .config import ViTConfig
 from .layers import make_norm
@@ -43,7 +44,8 @@ class TokenEmbedding(nn.Module):
             )
         if images.shape[1] != self.channels:
             raise UsageError(
-                f"The model reads {self.channels} channels. Got {images.shape[1]}: images are [B, C, H, W]."
+                f"The model reads {format_count(self.channels, 'channel')}. Got {images.shape[1]}: images are [B, C, "
+                "H, W]."
             )
         images = pad_to_patches(images, self.patch) if self.pad else images
         grid = patch_grid(images.shape[-2:], self.patch)

@@ -41,6 +41,7 @@ from ..evaluate.predictions import TableT, TaskPredictions, class_areas, concat_
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
+from ..formatting import format_count
 from ..model.class_maps import spread_logits, to_confidences
 from ..model.vit import ViT
 from ..runtime import parse_precision
@@ -67,7 +68,9 @@ class Predictor:
             raise UsageError("A predictor needs at least one model. Got none.")
         first = members[0]
         if first.task == "segmentation" and len(members) > 1:
-            raise UsageError(f"Masks of several models are not averaged. Give one of these {len(members)} models.")
+            raise UsageError(
+                f"Masks of several models are not averaged. Give one of these {format_count(len(members), 'model')}."
+            )
         for member in members:
             # members share images and tables; each normalises by its own mean and deviation
             ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, member))
@@ -268,7 +271,7 @@ class Predictor:
                 text = f"{chosen} was not compared with float32 when this model was trained: scores may differ by some"
                 notes.append(f"{text} hundredths, and with them decisions near a threshold.")
             else:
-                several = f"Of {len(self.members)} models the one that differs most"
+                several = f"Of {format_count(len(self.members), 'model')} the one that differs most"
                 which = several if len(self.members) > 1 else "Measured when the model was trained"
                 notes.append(f"Computed in {chosen}. {which}: {measured}.")
         if former := {one.evaluated_precision for one in self.members} - {"float32", chosen}:
@@ -295,8 +298,8 @@ class Predictor:
         """
         if len(self.members) > 1:
             raise UsageError(
-                f"This is an ensemble of {len(self.members)} models, and only one can be looked into. Name one of "
-                "them, such as MODEL/member-0."
+                f"This is an ensemble of {format_count(len(self.members), 'model')}, and only one can be looked into. "
+                "Name one of them, such as MODEL/member-0."
             )
         return self.members[0]
 

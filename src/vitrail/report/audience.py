@@ -19,6 +19,7 @@ from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names
 from ..evaluate.task_metrics import TaskMetrics
 from ..evaluate.thresholds import MIN_PER_SIDE
+from ..formatting import format_count
 from ..stats.intervals import Interval
 from . import charts, extra_findings, provenance, saliency
 from .charts import IconArrayCounts
@@ -199,7 +200,7 @@ def build_first_page(
     check = provenance.read_json_table(folder / "check.json") or {}
     issues = check.get("concerns", [])
     looked_at, total = check.get("looked_at", 0), check.get("pictures", 0)
-    partly_checked = f"{looked_at:,} of {total:,} pictures" if looked_at < total else ""
+    partly_checked = f"{looked_at:,} of {format_count(total, 'picture')}" if looked_at < total else ""
     check_limits = [str(one["text"]) for one in issues if one.get("severity") == "warning"]
     if partly_checked:
         check_limits.insert(
@@ -237,18 +238,22 @@ def _describe_limits(
     facts: ReportFacts, metrics: TaskMetrics, targets: Sequence[BinaryTarget], has_groups: bool
 ) -> list[str]:
     """Sentences on the limits of the metrics."""
-    limits = [f"All figures come from {metrics.n:,} pictures of one source, {facts.source}; no other was tested."]
+    pictures = format_count(metrics.n, "picture")
+    limits = [f"All figures come from {pictures} of one source, {facts.source}; no other was tested."]
     if metrics.groups is None:
         limits.append(
             "Pictures of one patient, part or film were not marked (--group COLUMN). If there are some, intervals are "
             "narrower than they should be."
         )
     elif has_groups:
-        limits.append(f"The pictures come in {metrics.groups:,} groups, such as patients, and intervals count groups.")
+        limits.append(
+            f"The pictures come in {format_count(metrics.groups, 'group')}, such as patients, and intervals count "
+            "groups."
+        )
     else:
         limits.append(
-            f"The pictures come in {metrics.groups:,} groups, but this run has not stored which belong together, so "
-            "the intervals of this page count pictures and are narrower than they should be."
+            f"The pictures come in {format_count(metrics.groups, 'group')}, but this run has not stored which belong "
+            "together, so the intervals of this page count pictures and are narrower than they should be."
         )
     if rare := [one.name for one in targets if _is_rare(one)]:
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""

@@ -241,9 +241,8 @@ def _abstention_lines(predictions: TaskPredictions, decisions: Decisions) -> lis
     if not rules:
         return ["Every picture is answered. Which of them are unlike the training pictures is unknown."]
     counts = ", ".join(f"{predictions.abstain_reasons.count(why):,} `{why}`" for why in (UNLIKE, UNSURE))
-    return [
-        f"Left unanswered are {' and '.join(rules)}: of {len(predictions):,} pictures {counts}. The figures count all."
-    ]
+    pictures = format_count(len(predictions), "picture")
+    return [f"Left unanswered are {' and '.join(rules)}: of {pictures} {counts}. The figures count all."]
 
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -364,6 +363,7 @@ def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> Da
     if check is None:
         return None
     splits, counts = _class_counts(check.get("class_counts", {}), folds)
+    last = {one.get("advice", ""): one["code"] for one in check.get("concerns", [])}  # says it once
     if len(counts) > MAX_CARD_CLASSES:
         counts.sort(key=lambda row: row[1][0])
     return DataCard(
@@ -383,7 +383,7 @@ def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> Da
             DataCardIssue(
                 word=SEVERITY_WORDS.get(one["severity"], one["severity"]),
                 text=one["text"],
-                advice="" if folds else one.get("advice", ""),
+                advice="" if folds or last[one.get("advice", "")] != one["code"] else one.get("advice", ""),
                 examples=_format_examples(one.get("groups", []), one.get("pictures", [])),
             )
             for one in check.get("concerns", [])

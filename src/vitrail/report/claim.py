@@ -252,7 +252,9 @@ def _describe_split_level(record: RunRecord) -> str:
         return f"By {group}: no value of that column is in two partitions."
     card = record.card
     partly = card is not None and card.num_checked < card.num_images
-    seen = f" (of {card.num_checked:,} of {card.num_images:,} images)" if card is not None and partly else ""
+    seen = (
+        f" (of {card.num_checked:,} of {format_count(card.num_images, 'image')})" if card is not None and partly else ""
+    )
     return (
         f"By image; the check of the data{seen} tells exact and near copies in two partitions. Images of one patient "
         "may be in several, unless the source parts them itself."
@@ -293,7 +295,8 @@ def _describe_pretraining(record: RunRecord) -> str:
         return ""
     further = f" and of {Path(settings['extra_images']).name}" if settings.get("extra_images") else ""
     return (
-        f", then {settings['steps']:,} steps of masked autoencoding of the training pictures{further}, without labels"
+        f", then {format_count(settings['steps'], 'step')} of masked autoencoding of the training "
+        f"pictures{further}, without labels"
     )
 
 
@@ -303,7 +306,7 @@ def _describe_distillation(record: RunRecord) -> str:
         return ""
     whose = "a small CNN trained first on the same pictures" if settings["teacher"] == "cnn" else settings["teacher"]
     if settings.get("kind") == "features":
-        return f", then {settings['steps']:,} steps of learning the features of {whose}"
+        return f", then {format_count(settings['steps'], 'step')} of learning the features of {whose}"
     return f"; in training, answers of {whose} are {settings['alpha']:.0%} of the loss"
 
 
@@ -316,7 +319,7 @@ def _describe_training(record: RunRecord) -> str:
     folds = record.plan_section("data").get("folds", 0)
     models = f"{folds} models, one for each fold" if folds and facts.held_out_split == "out-of-fold" else "one model"
     return (
-        f"{facts.steps:,} steps of {recipe['batch_size']} images ({facts.images_seen:,} in all, "
+        f"{format_count(facts.steps, 'step')} of {recipe['batch_size']} images ({facts.images_seen:,} in all, "
         f"{facts.seconds:,.0f} s), {models}; {rates}; variety: {varied or 'none'}. plan.toml has every setting with "
         "its reason."
     )
@@ -358,9 +361,9 @@ def _describe_uncertainty(record: RunRecord) -> str:
             "percentile bootstrap, in which images were drawn."
         )
     return (
-        f"95 % intervals, by {record.metrics.groups:,} groups: Wilson's for shares and Newcombe's score interval for "
-        "areas under the ROC curve, in which groups and not images count; else the percentile bootstrap, in which "
-        "whole groups were drawn."
+        f"95 % intervals, by {format_count(record.metrics.groups, 'group')}: Wilson's for shares and Newcombe's score "
+        "interval for areas under the ROC curve, in which groups and not images count; else the percentile bootstrap, "
+        "in which whole groups were drawn."
     )
 
 

@@ -8,6 +8,7 @@ with `radiology.html.j2` or `inspection.html.j2`, with the context from `audienc
 from __future__ import annotations
 
 import functools
+import html
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -149,6 +150,7 @@ def _environment() -> Environment:
         count="{:,}".format,
         counted=format_count,
         hidden=hide_folders,
+        flags=keep_flags_whole,
     )
     return environment
 
@@ -267,6 +269,14 @@ def hide_folders(text: str) -> str:
     Web addresses and relative paths stay.
     """
     return _ABSOLUTE_PATH.sub(lambda found: f"\u2026/{found[1] or found[2]}", str(text))
+
+
+_FLAG = re.compile(r"(?<![\w-])--[A-Za-z][\w.-]*\w")
+
+
+def keep_flags_whole(text: str) -> str:
+    """A text as HTML, in which no flag of a command, such as --folds, is broken at the end of a line."""
+    return _FLAG.sub(r'<span class="flag">\g<0></span>', html.escape(str(text)))
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:

@@ -14,6 +14,7 @@ from jaxtyping import Float, UInt8
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.predictions import UNKNOWN_CLASS, ClassificationPredictions, TaskPredictions
 from ..files import atomic
+from ..formatting import format_count
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -131,8 +132,8 @@ def check_thumbnail_rows(thumbnails: Thumbnails, predictions: TaskPredictions) -
     """
     if thumbnails and (max(thumbnails) >= len(predictions) or predictions.targets is None):
         raise UsageError(
-            f"Thumbnail indices must lie below the {len(predictions)} rows of predictions with targets. "
-            f"Got {max(thumbnails)}; are thumbnails and predictions of one run?"
+            f"Thumbnail indices must lie below the {format_count(len(predictions), 'row')} of predictions with "
+            f"targets. Got {max(thumbnails)}; are thumbnails and predictions of one run?"
         )
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from ..data.decoding.decode import convert_image, parse_image
 from ..data.preprocess import fit_array_to_tensor, visible_size
 from ..errors import DataError, NotAnImageError, TooLargeError
+from ..formatting import format_count
 from ..predict.exported import INPUT_NAME
 from ..spec import ImageSpec
 
@@ -144,7 +145,9 @@ def _parse_levels(data: list[Any], shape: tuple[int, ...], spec: ImageSpec) -> U
     except ValueError as problem:
         raise DataError("data must be one list of numbers, or lists in lists of equal lengths.") from problem
     if values.size != math.prod(shape) or (values.ndim > 1 and values.shape != shape):
-        raise DataError(f"data must hold {math.prod(shape):,} numbers for shape {list(shape)}. Got {values.size:,}.")
+        raise DataError(
+            f"data must hold {format_count(math.prod(shape), 'number')} for shape {list(shape)}. Got {values.size:,}."
+        )
     if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > spec.white:
         raise DataError(f"data of {spec.dtype.upper()} must be whole numbers from 0 to {spec.white}.")
     return values.reshape(shape).astype(spec.dtype)

@@ -139,8 +139,8 @@ def teach(
     most = coreset.MAX_NUMBERS // (old.features.shape[1] * old.features.shape[2])
     if len(left) + len(new) > most:
         raise DataError(
-            f"The bank of {run.path} can hold {most:,} pictures of this size, and would have {len(left) + len(new):,}. "
-            "Remove some with --forget, or train again with a smaller --image-size."
+            f"The bank of {run.path} can hold {format_count(most, 'picture')} of this size, and would have "
+            f"{len(left) + len(new):,}. Remove some with --forget, or train again with a smaller --image-size."
         )
     joined = bank_store.join_pictures(left, new) if len(new) else left
     asked = _read_record(run, info).get(CHANGE_KEY, {}).get("alpha", plan.decisions.alpha) if alpha is None else alpha
@@ -153,7 +153,7 @@ def teach(
     if len(new):
         expected = current.alpha * len(new)
         notes.append(
-            f"{called:,} of the {len(new):,} added pictures would have been called defects before, of "
+            f"{called:,} of the {format_count(len(new), 'added picture')} would have been called defects before, of "
             f"{expected:.2g} expected."
         )
     with Lock(run.path):

@@ -105,9 +105,10 @@ def format_cost(name: str, facts: Mapping[str, Any]) -> list[str]:
     rows = {
         "operations": f"{format_flops(facts['forward_flops'])} a picture forward ({shares}), "
         f"{format_flops(facts['training_flops'])} in training",
-        "memory": f"training {format_bytes(facts['training_memory'])} a device with {facts['batch'] // count:,} "
-        f"pictures{engine}{room}; answers {format_bytes(facts['inference_memory'])}",
-        "step": f"{format_short_duration(facts['step'])} for {facts['batch']:,} pictures, "
+        "memory": f"training {format_bytes(facts['training_memory'])} a device with "
+        f"{format_count(facts['batch'] // count, 'picture')}{engine}{room}; answers "
+        f"{format_bytes(facts['inference_memory'])}",
+        "step": f"{format_short_duration(facts['step'])} for {format_count(facts['batch'], 'picture')}, "
         f"{format_short_duration(facts['waiting'])} of it waiting for "
         f"other devices; {facts['training_rate']:,.0f} pictures/s",
         "answers": f"{facts['inference_rate']:,.0f} pictures/s",

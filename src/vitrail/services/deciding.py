@@ -499,8 +499,9 @@ def _build_settings(stored: StoredRun, request: DecisionRequest) -> DecisionSett
         asked = bool(request.rule or request.at or request.positive)
         if asked and len(names) != 2:
             raise UsageError(
-                f"--rule and --at are for labels, or for one of two classes. {stored.run.path} has {len(names)} "
-                "classes: the likeliest is answered. Give --abstain, --alpha or --prevalence."
+                f"--rule and --at are for labels, or for one of two classes. {stored.run.path} has "
+                f"{format_count(len(names), 'class', 'classes')}: the likeliest is answered. Give --abstain, --alpha "
+                "or --prevalence."
             )
         if len(request.at) > 1:
             raise UsageError(f"Two classes have one threshold. Give --at for one of {', '.join(names)}.")
@@ -585,7 +586,8 @@ def _unsupported_message(stored: StoredRun, settings: DecisionSettings) -> str:
     counts = _count_sides(stored, settings.positive)
     if all(min(counts[name]) >= MIN_PER_SIDE for name in order):
         return (
-            f"No threshold reaches {settings.threshold_rule!r} on the {len(stored.validation):,} validation pictures. "
+            f"No threshold reaches {settings.threshold_rule!r} on the "
+            f"{format_count(len(stored.validation), 'validation picture')}. "
             "Ask for less, or train a better model."
         )
     name = order[0]

@@ -29,7 +29,7 @@ from ..evaluate.quick_metrics import compute_quick_metrics
 from ..evaluate.robustness import ProgressWrapper, RobustnessReport, corruption_kinds, measure_robustness
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
-from ..formatting import format_count
+from ..formatting import format_count, format_some
 from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import Predictor, PredictorMember
@@ -186,7 +186,7 @@ def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
     rows = np.intersect1d(labelled.rows, np.concatenate(list(splits.values())))
     num_trained = len(np.intersect1d(splits["train"], rows))
     note = (
-        f"{run} has learnt from {num_trained:,} of these {len(rows):,} pictures. Where it has learnt a wrong label by "
+        f"{run} has learnt from {format_some(num_trained, len(rows), 'picture')}. Where it has learnt a wrong label by "
         "heart, fewer are found than among the others."
     )
     return replace(labelled, rows=rows, notes=(*labelled.notes, *([note] if num_trained else [])))

@@ -40,7 +40,7 @@ from ..evaluate.shortcut_reliance import PixelMask, ShortcutReport
 from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
-from ..formatting import format_count
+from ..formatting import format_count, format_some, format_these
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..report.cards import list_copy_warnings
@@ -459,7 +459,7 @@ def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
     kept = labelled.rows[~(seen.train | seen.val)]
     if not len(kept):
         raise DataError(
-            f"{run} has learnt from all of these {len(labelled.rows):,} pictures, so it cannot be compared on them. "
+            f"{run} has learnt from {format_these(len(labelled.rows), 'picture')}, so it cannot be compared here. "
             "Give another SOURCE, or train both models with the same seed."
         )
     if left := len(labelled.rows) - len(kept):
@@ -492,12 +492,12 @@ def _describe_seen_images(run: Path, n: int, learnt: int, fitted: int) -> str:
     held_out = f"Those of the pictures that it has held out: vitrail evaluate {run}"
     if learnt:
         return (
-            f"{run} has learnt from {learnt:,} of these {n:,} pictures with their answers, so the figures are too "
-            f"good. {held_out}"
+            f"{run} has learnt from {format_some(learnt, n, 'picture')} with the answers, so the figures are too good. "
+            f"{held_out}"
         )
     if fitted:
         return (
-            f"The temperature and thresholds of {run} were fitted to {fitted:,} of these {n:,} pictures, so the "
+            f"The temperature and thresholds of {run} were fitted to {format_some(fitted, n, 'picture')}, so the "
             f"figures are a little too good. {held_out}"
         )
     return ""

@@ -34,6 +34,7 @@ from ..export.verify import (
     verify_file,
 )
 from ..files import atomic
+from ..formatting import format_count
 from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import PredictorMember
@@ -333,8 +334,9 @@ class DecidedExport:
     def __str__(self) -> str:
         what = f"changed {', '.join(self.changed)}" if self.changed else "changed nothing but the name"
         return (
-            f"{self.path} decides as {self.decision}: {what}; {self.unchanged:,} other tensors are the same "
-            f"({self.sha256[:8]}). {str(self.verification).capitalize()}, {self.origin}."
+            f"{self.path} decides as {self.decision}: {what}; "
+            f"{format_count(self.unchanged, 'other tensor is', 'other tensors are')} the same ({self.sha256[:8]}). "
+            f"{str(self.verification).capitalize()}, {self.origin}."
         )
 
     def to_json(self) -> dict[str, object]:
@@ -436,7 +438,7 @@ def load_calibration_images(
         paths = expand_image_paths([str(source)])
         places = np.linspace(0, len(paths) - 1, min(NUM_CALIBRATION_IMAGES, len(paths))).astype(np.int64)
         images = [decode_image(paths[place], spec) for place in places.tolist()]
-        return images, f"calibrated on {len(images):,} pictures of {source}"
+        return images, f"calibrated on {format_count(len(images), 'picture')} of {source}"
     missing = "name some with --calibrate FOLDER"
     if not (model_path / "plan.toml").is_file():
         raise UsageError(
@@ -450,7 +452,7 @@ def load_calibration_images(
         ) from error
     if not images:
         raise UsageError(f"int8 is fitted to the run's training pictures, and none of them can be read: {missing}.")
-    return images, f"calibrated on {len(images):,} training pictures of the run"
+    return images, f"calibrated on {format_count(len(images), 'training picture')} of the run"
 
 
 MAX_PROOF_FILES = 200

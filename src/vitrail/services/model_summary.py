@@ -13,6 +13,7 @@ from jaxtyping import UInt8
 from .. import config
 from ..data.preprocess import fit_array_to_tensor
 from ..explain.figures import read_image
+from ..formatting import format_count
 from ..model.part_table import list_parts
 from ..model.tokens import pad_to_patches
 from ..model.vit import ViT
@@ -43,8 +44,8 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any], title:
     shape, spec = model_info.config, model_info.spec
     rows, columns = facts["grid"]
     prefix = f"{shape.describe_prefix} and " if shape.prefix else ""
-    fixed = f", and {facts['fixed_numbers']:,} fixed numbers" if facts["fixed_numbers"] else ""
-    channels = {1: "grey", 3: "colour"}.get(spec.channels, f"{spec.channels} channels")
+    fixed = f", and {format_count(facts['fixed_numbers'], 'fixed number')}" if facts["fixed_numbers"] else ""
+    channels = {1: "grey", 3: "colour"}.get(spec.channels, f"{format_count(spec.channels, 'channel')}")
     fit = str(spec.fit)
     if spec.crop_fraction != 1:
         side = "both sides" if fit == "squash" else "the short side"

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from ..errors import DamagedFileError, UsageError
-from ..formatting import format_duration
+from ..formatting import format_count, format_duration
 from ..report import page, provenance
 
 MAX_CLASSES = 8
@@ -37,8 +37,8 @@ def render_run_card(run: Path) -> str:
         f'<span style="opacity:.75">{escape(facts.title)}</span>',
         "" if metrics is None else f"<b>{escape(metrics.headline())}</b>",
         (
-            f"{facts.parameters:,} parameters, {facts.steps:,} steps in {format_duration(facts.seconds)}; pictures: "
-            f"{escape(counts)}"
+            f"{facts.parameters:,} parameters, {format_count(facts.steps, 'step')} in "
+            f"{format_duration(facts.seconds)}; pictures: {escape(counts)}"
         ),
         f"{_TASK_NOUNS.get(facts.task, 'classes')}: {escape(names)}",
         f'<a style="color:{ACCENT_COLOR}" href="{report}">report</a> in <code>{escape(str(run))}</code>',

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 
 from ..errors import UsageError
+from ..formatting import format_count
 
 
 class Interval(NamedTuple):
@@ -151,7 +152,9 @@ def bootstrap_intervals(
     """
     _check_level(level)
     if len(values) == 0 or n < 1:
-        raise UsageError(f"A bootstrap needs at least 1 row and 1 sample. Got {len(values)} rows and n={n}.")
+        raise UsageError(
+            f"A bootstrap needs at least 1 row and 1 sample. Got {format_count(len(values), 'row')} and n={n}."
+        )
     samples = np.stack([statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)])
     tail = _tail_fraction(len(values) if groups is None else len(np.unique(groups)), level)
     intervals: list[Interval | None] = []
@@ -185,7 +188,7 @@ def _resample_rows(rows: int, groups: np.ndarray | None, seed: int, n: int) -> I
             yield generator.integers(0, rows, rows)
         return
     if len(groups) != rows:
-        raise UsageError(f"Every row needs its group. Got {rows} rows and {len(groups)} groups.")
+        raise UsageError(f"Every row needs its group. Got {rows} rows and {format_count(len(groups), 'group')}.")
     _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order, starts = np.argsort(numbers, kind="stable"), np.cumsum(sizes) - sizes  # rows, group after group
     for _ in range(n):

@@ -18,6 +18,7 @@ from ..errors import DamagedFileError, ResourceError
 from ..files import atomic, checksums, safetensors_file, strict_json
 from ..files.disk import resource_errors
 from ..files.safetensors_file import read_safetensors_header
+from ..formatting import format_count
 from ..runtime import cpu_name
 from ..version import __version__
 from .distributed.collectives import SINGLE_PROCESS, RankGroup
@@ -250,8 +251,9 @@ def _load_file(path: Path, tensors: dict[str, Tensor]) -> None:
     mismatched += [name for name in stored.keys() & tensors.keys() if stored[name].shape != tensors[name].shape]
     if mismatched:
         raise DamagedFileError(
-            f"{path} does not fit this run: {len(mismatched)} tensors are missing, left over or of another shape, "
-            f"the first is {mismatched[0]}. The plan was changed, or the file belongs to another run."
+            f"{path} does not fit this run: {format_count(len(mismatched), 'tensor is', 'tensors are')} missing, left "
+            f"over or of another shape, the first is {mismatched[0]}. The plan was changed, or the file belongs to "
+            "another run."
         )
     for name, tensor in tensors.items():
         if type(tensor) is Tensor:

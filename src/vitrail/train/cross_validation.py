@@ -32,6 +32,7 @@ from ..evaluate.task_metrics import TaskMetrics, compute_metrics, has_known_targ
 from ..explain.faithfulness.map_choice import MapChoice, combine_map_choices, read_map_choice
 from ..explain.methods import default_method
 from ..files import atomic, checksums, lock
+from ..formatting import format_count
 from ..report import image_selection, page, provenance, thumbnails
 from . import held_out
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
@@ -281,7 +282,7 @@ def _write_folds_report(
         out,
         dataclasses.replace(
             first,
-            title=f"{first.title}, {len(folds)} folds",
+            title=f"{first.title}, {format_count(len(folds), 'fold')}",
             counts=(
                 *(
                     provenance.SplitCount(

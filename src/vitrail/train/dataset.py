@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from ..data.splits import make_splits, remove_rows
 from ..errors import DataError, UsageError
 from ..evaluate.calibration import TargetScaling, fit_scaling
 from ..files.atomic import write_json
-from ..formatting import format_count
+from ..formatting import format_count, join_sentences
 from ..randomness import permutation
 from ..spec import ImageSpec
 from .events import Event, Note
@@ -46,12 +46,6 @@ MEAN_STD_SAMPLE, MEAN_STD_BATCH = 5000, 50
 Splits = dict[str, NDArray[np.int64]]
 
 
-def _no_custom_functions() -> CustomFunctions:
-    from .custom_functions import NO_CUSTOM_FUNCTIONS  # and torch with it, after the source has been read
-
-    return NO_CUSTOM_FUNCTIONS
-
-
 @dataclass(frozen=True)
 class Dataset:
     """A source with its splits."""
@@ -60,8 +54,15 @@ class Dataset:
     splits: Splits
     notes: tuple[str, ...] = ()
     """Messages about the splits, and about changes since the run began."""
-    custom_functions: CustomFunctions = field(default_factory=_no_custom_functions)
-    """Of the caller's program, for the training."""
+    given_functions: CustomFunctions | None = None
+    """Loss and augmentation of the caller's program, if there are any."""
+
+    @property
+    def custom_functions(self) -> CustomFunctions:
+        """Loss and augmentation of the caller's program; none by default. Loads torch."""
+        from .custom_functions import NO_CUSTOM_FUNCTIONS
+
+        return NO_CUSTOM_FUNCTIONS if self.given_functions is None else self.given_functions
 
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """The targets of a split, in its order, as in the source."""
@@ -184,7 +185,7 @@ def open_dataset(
         changes = check_data_unchanged(previous_run.data_file, source)
         source = dataclasses.replace(source, weights=split_files.read_weights(previous_run.splits_file, source))
         splits, missing = split_files.read_splits(previous_run.splits_file, source)
-        return Dataset(source, splits, changes + missing, custom_functions or _no_custom_functions())
+        return Dataset(source, splits, changes + missing, custom_functions)
     splits = make_splits(source, settings, seed)
     notes = list(_split_notes(source, settings, splits))
     if settings.exclude:
@@ -194,9 +195,9 @@ def open_dataset(
             f"Left out {format_count(before - _count_images(splits), 'picture')} that {settings.exclude} lists."
         )
     if not len(splits["train"]):
-        raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
+        raise DataError(join_sentences((f"No pictures of {source.name} are left to train on.", *notes)))
     _check_two_classes(source, splits["train"], settings)
-    return Dataset(source, splits, tuple(notes), custom_functions or _no_custom_functions())
+    return Dataset(source, splits, tuple(notes), custom_functions)
 
 
 def save_dataset_record(run: RunFolder, dataset: Dataset) -> None:
@@ -300,11 +301,9 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
     if source.task == "classification" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
-        more = "".join(f" {note}" for note in source.notes)
-        more += advise_anomaly(settings.source) if settings.source != MEMORY else ""
-        raise DataError(
-            f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.{more}"
-        )
+        alone = f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another."
+        more = [advise_anomaly(settings.source).strip()] if settings.source != MEMORY else []
+        raise DataError(join_sentences((alone, *source.notes, *more)))
 
 
 def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:
@@ -314,7 +313,7 @@ def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSe
         where = f" of fold {settings.fold}" if settings.folds else ""
         more = "fewer folds, or " if settings.folds else ""
         raise DataError(
-            f"All {len(rows):,} training pictures{where} of {source.name} are of one class, "
+            f"All {format_count(len(rows), 'training picture')}{where} of {source.name} are of one class, "
             f"{source.classes[present[0]]!r}; at least two are needed to tell apart. Give {more}more pictures, or "
             "groups, of the others."
         )
@@ -417,7 +416,9 @@ def report_findings(dataset: Dataset, findings: DataCheckReport | None) -> Itera
         yield Note(
             f"Left out {format_count(len(findings.bad_images), 'picture')} that cannot be read; check.json names them."
         )
-    warnings = [f"{each.text} {each.advice}".strip() for each in findings.issues if each.severity == "warning"]
+    warnings = [
+        f"{each.text} {each.advice}".strip() for each in findings.issues_with_new_advice() if each.severity == "warning"
+    ]
     for text in (*findings.notes, *warnings):
         if text not in (dataset.source.reason, *dataset.source.notes):
             yield Note(text)

@@ -61,6 +61,8 @@ from .trainer import run_trainer, train_worker_rank
 PREPARATION_SECONDS, PREPARATION_FRACTION = 10.0, 0.1
 """What comes before the first step may take so many seconds and this fraction of the minutes; decoding takes what it
 takes."""
+OUTSIDE_SECONDS = 3.0
+"""Of these: what loads torch before this clock begins, and what writes the run folder after the last measurement."""
 
 
 def fit(
@@ -330,7 +332,8 @@ def _check_and_load_images(
     yield StageEvent(f"Decoding {format_count(len(checked.splits['train']), 'picture')}")
     with timer.time_decoding():
         images = _load_training_images(checked, plan)
-    until = timer.start + PREPARATION_SECONDS + PREPARATION_FRACTION * 60 * plan.minutes if plan.minutes else None
+    allowed = PREPARATION_SECONDS - OUTSIDE_SECONDS + PREPARATION_FRACTION * 60 * plan.minutes
+    until = timer.start + allowed if plan.minutes else None
     return PlanContext(plan=plan, dataset=checked, images=images, group=group, measure_until=until), findings
 
 

@@ -24,6 +24,7 @@ from ..data.loader import Batch
 from ..data.sampler import iter_step_indices
 from ..errors import DataError, DivergedError, ResourceError
 from ..files.atomic import write_json
+from ..formatting import format_count
 from .plan import Recipe
 
 MAX_BAD_STEPS = 3
@@ -128,7 +129,7 @@ class Guards:
             before, now = fmean(self._early), fmean(self._finite)
             if now > MAX_LOSS_RATIO * before:
                 fell = f"from {before:.3g} to {now:.3g}"
-                news.append(f"The loss has not fallen in {step:,} steps ({fell}). {self.advice}")
+                news.append(f"The loss has not fallen in {format_count(step, 'step')} ({fell}). {self.advice}")
         return news
 
     @property

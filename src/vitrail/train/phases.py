@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UsageError
+from ..formatting import format_count
 from ..model.vit import ViT
 from . import contamination
 from .context import PlanContext, TrainContext
@@ -181,12 +182,14 @@ def describe_phases(plan: Plan) -> tuple[str, ...]:
     sentences, pretrain, distill = [], plan.pretrain, plan.distill
     if pretrain.steps:
         further = f" and of {Path(pretrain.extra_images).name}" if pretrain.extra_images else ""
-        steps = f"{pretrain.steps:,} steps of masked autoencoding"
+        steps = f"{format_count(pretrain.steps, 'step')} of masked autoencoding"
         sentences.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
     if distill.is_enabled and distill.kind == "features":
-        sentences.append(f"Before the training, {distill.steps:,} steps of learning the features of {distill.teacher}.")
+        sentences.append(
+            f"Before the training, {format_count(distill.steps, 'step')} of learning the features of {distill.teacher}."
+        )
     elif distill.is_enabled:
-        own = f"a small CNN, trained first for {distill.steps:,} steps"
+        own = f"a small CNN, trained first for {format_count(distill.steps, 'step')}"
         whose = own if distill.teacher == CNN_TEACHER else distill.teacher
         sentences.append(f"The answers of {whose} are {distill.alpha:.0%} of the loss.")
     return tuple(sentences)

@@ -24,6 +24,7 @@ from ..data.source import Source
 from ..errors import DataError, UsageError
 from ..files import atomic
 from ..files.lock import Lock
+from ..formatting import format_count
 from . import checkpoint, phase, plan_changes
 from .dataset import is_same_data
 from .events import Note
@@ -85,8 +86,8 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
     has_ended = (run.path / REPORT_FILES[0]).is_file() and not run.extension_file.is_file()
     if origin in reasons.get("recipe.steps", "") and not has_ended:
         return (
-            f"Extended {origin} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in "
-            "all. For yet more, extend it again when a later step is saved."
+            f"Extended {origin} already, and no later step is saved: nothing is added now, "
+            f"{format_count(recipe.steps, 'step')} in all. For yet more, extend it again when a later step is saved."
         )
     # The learning rate continues from the recipe that the last step followed.
     last_recipe = recipe if newest is None else (checkpoint.read_checkpoint_plan(newest) or plan).recipe
@@ -106,8 +107,8 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
     kept = f" The old end is kept in {old_end}." if old_end and (old_end / "model").is_dir() else ""
     warm = min(steps - 1, done + math.ceil(recipe.warmup * (steps - done)))
     return (
-        f"Extended after step {done:,}: {recipe.steps:,} steps become {steps:,}, and the rate rises again to "
-        f"{100 * longer.lr_factor(warm):.0f} % of its peak.{kept}"
+        f"Extended after step {done:,}: {format_count(recipe.steps, 'step becomes', 'steps become')} {steps:,}, and "
+        f"the rate rises again to {100 * longer.lr_factor(warm):.0f} % of its peak.{kept}"
     )
 
 
@@ -216,7 +217,10 @@ def reopen_run_as_json(
         atomic.remove_leftovers(run.path, before=lock.since)
         if run.extension_file.is_file():
             finish_extension(run)
-            notes.append(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
+            notes.append(
+                f"The extension that was begun is carried out: {format_count(run.read_plan().recipe.steps, 'step')} in "
+                "all."
+            )
         newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
         plan = config.override(run.read_plan(), compute or {})
         # May refuse, so it comes before the run is changed.

@@ -21,6 +21,7 @@ from ..errors import ResourceError, UsageError, VitrailError
 from ..files import atomic
 from ..files.disk import check_writable, flush, resource_errors
 from ..files.lock import Lock
+from ..formatting import format_count
 from ..runtime import cpu_name
 from ..version import __version__
 from .events import Event, FinishEvent, Note, ValidationEvent
@@ -146,7 +147,9 @@ class RunFolder:
             self.write_error = str(error)
             return False
         steps = config.flatten(plan)[field]
-        self.log(f"{field} replanned after {step:,} steps and {self.clock.elapsed():.1f} s: {steps:,} in all.")
+        self.log(
+            f"{field} replanned after {format_count(step, 'step')} and {self.clock.elapsed():.1f} s: {steps:,} in all."
+        )
         return True
 
     def read_plan(self) -> Plan:

@@ -16,7 +16,7 @@ from ..data.source import ImageInput
 from ..data.sources.lazy_sequences import SubsetSequence
 from ..errors import DamagedFileError
 from ..files import atomic
-from ..formatting import format_count
+from ..formatting import format_count, format_some
 from ..randomness import permutation
 from .dataset import Dataset
 from .run_folder import RunFolder
@@ -70,8 +70,9 @@ class SeenCopies:
         train, val, n = int(self.train.sum()), int((self.val & ~self.train).sum()), len(self.train)
         if not train and not val:
             return ""
-        learnt = f"{run} has learnt from {train:,} of these {n:,} pictures with their answers"
-        fitted = f"{val:,} of these {n:,} pictures served {run} for validation, on which it was calibrated"
+        answers = "its answer" if n == 1 else "their answers"
+        learnt = f"{run} has learnt from {format_some(train, n, 'picture')} with {answers}"
+        fitted = f"{run} was calibrated on {format_some(val, n, 'picture')}"
         counted = " and ".join([learnt] * bool(train) + [fitted] * bool(val))
         such_as = f" (the same contents, such as {', '.join(self.examples)})" if self.examples else ""
         missed = (

@@ -20,6 +20,7 @@ from ..data.source import Task
 from ..errors import UsageError
 from ..evaluate.calibration import TargetScaling, read_scaling
 from ..files.hub import is_hub_name
+from ..formatting import format_count
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .dataset import Dataset
@@ -115,7 +116,8 @@ def check_teacher_images(teacher: TeacherModel, plan: Plan) -> None:
         )
     if theirs.channels != ours.channels and {theirs.channels, ours.channels} != {1, 3}:
         raise UsageError(
-            f"The teacher reads {theirs.channels} channels, which cannot be made of this run's {ours.channels}."
+            f"The teacher reads {format_count(theirs.channels, 'channel')}, which cannot be made of this run's "
+            f"{ours.channels}."
         )
 
 

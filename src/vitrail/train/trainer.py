@@ -345,7 +345,7 @@ def _evaluate(
     yield ValidationEvent(step, metrics.value, metrics.loss, metrics.name)
     may_learn = step >= LEARNING_CHECK_STEP and task == "classification" and len(set(targets)) > 1
     if may_learn and len(set(outputs.argmax(1).tolist())) == 1:
-        yield Note(f"After {step:,} steps every answer is the same class. {guards.advice}")
+        yield Note(f"After {format_count(step, 'step')} every answer is the same class. {guards.advice}")
 
 
 def _metrics_row(done: StepResult, progress: StepProgress) -> dict[str, float | int]:

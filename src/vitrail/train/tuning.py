@@ -37,7 +37,7 @@ from ..data.csv_injection import format_csv_lines
 from ..errors import DivergedError, UsageError
 from ..files import atomic
 from ..files.lock import Lock
-from ..formatting import format_duration
+from ..formatting import format_count, format_duration
 from ..model.registry import SMALL_IMAGE_SIZES
 from ..randomness import uniform
 from ..runtime import RuntimeSettings
@@ -145,7 +145,8 @@ class Tuning:
             whole_steps = int((self.request.steps - used) * weights[number] / units)
             if whole_steps < 1:
                 raise UsageError(
-                    f"{len(self.trials)} trials need at least {units} steps in all. Got --steps {self.request.steps}."
+                    f"{format_count(len(self.trials), 'trial')} need at least {units} steps in all. Got --steps "
+                    f"{self.request.steps}."
                 )
             return float(whole_steps)
         used = sum(one.seconds for one in self.results)
@@ -154,8 +155,8 @@ class Tuning:
         if share < MIN_SECONDS and number == 0:
             needed = (units * MIN_SECONDS + sum(counts) * self._seconds_around()) / 60
             raise UsageError(
-                f"{len(self.trials)} trials need at least {needed:.2g} minutes here, of which opening the data again "
-                "takes a part. Give more --minutes, or fewer --trials."
+                f"{format_count(len(self.trials), 'trial')} need at least {needed:.2g} minutes here, of which opening "
+                "the data again takes a part. Give more --minutes, or fewer --trials."
             )
         return max(share, MIN_SECONDS) / 60
 

@@ -100,7 +100,7 @@ def test_mean_and_deviation_go_with_their_channels() -> None:
 
 def test_other_channels_without_a_policy_or_with_a_wrong_one_are_refused() -> None:
     assert adapt_channels(draft(), 3, None).notes == ()
-    assert adapt_channels(draft(), 1, "sum").notes == ("patch projection adapted from 3 to 1 channels: sum",)
+    assert adapt_channels(draft(), 1, "sum").notes == ("patch projection adapted from 3 to 1 channel: sum",)
     with pytest.raises(UsageError, match=r'channels=1 contradicts .*have 3\. .*channels_policy="sum"'):
         adapt_channels(draft(), 1, None)
     with pytest.raises(UsageError, match=r"channels_policy must be sum, mean, tile or a list of channels\. Got 'avg'"):
@@ -111,7 +111,7 @@ def test_other_channels_without_a_policy_or_with_a_wrong_one_are_refused() -> No
         adapt_channels(draft(), None, "sum")
     with pytest.raises(UsageError, match=r"channels_policy=\[0, 1\] adapts the file to other channels"):
         adapt_channels(draft(), None, (0, 1))
-    with pytest.raises(UsageError, match=r'channels_policy="tile" changes nothing: .* have 3 channels already'):
+    with pytest.raises(UsageError, match=r'channels_policy="tile" changes nothing: .* have 3 already'):
         adapt_channels(draft(), 3, "tile")
     with pytest.raises(UsageError, match=r"channels_policy must be sum, mean, tile or a list of channels\. Got 'avg'"):
         adapt_channels(draft(), 3, "avg")

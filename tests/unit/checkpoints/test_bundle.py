@@ -154,7 +154,7 @@ def test_saving_over_a_folder_or_with_names_that_do_not_fit_is_refused(tmp_path:
         saved(tmp_path)
     with pytest.raises(UsageError, match=r"2 outputs needs a name\. Got 3 names"):
         bundle_weights.save_bundle(tmp_path / "other", model, SPEC, "classification", ("a", "b", "c"), {})
-    with pytest.raises(UsageError, match=r"\(4, 8\) pixels and 1 channels\. Got \(4, 8\) and 3"):
+    with pytest.raises(UsageError, match=r"\(4, 8\) pixels and 1 channel\. Got \(4, 8\) and 3"):
         bundle_weights.save_bundle(
             tmp_path / "other", model, replace(SPEC, channels=3), "classification", ("a", "b"), {}
         )

@@ -145,7 +145,7 @@ def test_everything_asked_for_is_done_and_noted(tmp_path: Path) -> None:
     assert loaded.config.image_size == loaded.spec.size == (8, 16) and loaded.spec.channels == 1
     assert loaded.spec.mean == (pytest.approx(0.2),)
     text = " | ".join(loaded.notes)
-    for words in ("resampled from 4x4 to 4x8", "from 3 to 1 channels: sum", "attention in the file, now mean"):
+    for words in ("resampled from 4x4 to 4x8", "from 3 to 1 channel: sum", "attention in the file, now mean"):
         assert words in text
     with pytest.raises(UsageError, match=r"channels=1 contradicts the file"):
         load_checkpoint(file(tmp_path), LoadOptions(channels=1))

@@ -214,3 +214,9 @@ def test_durations_are_said_as_people_do(seconds, words):
 def test_shares_have_a_narrow_space_and_unknown_ones_a_dash():
     assert page.format_percent(0.5) == "50.0\u202f%"
     assert page.format_percent(None) == "–"
+
+
+def test_no_flag_is_broken_at_the_end_of_a_line_and_text_stays_text():
+    assert page.keep_flags_whole("--folds 5, or <b> & -- a--b") == (
+        '<span class="flag">--folds</span> 5, or &lt;b&gt; &amp; -- a--b'
+    )

@@ -16,10 +16,11 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 from vitrail.train.batch_augment import mix_batch
+from vitrail.train.class_weights import choose_class_weights
 from vitrail.train.dataset import Dataset
 from vitrail.train.distill.distillation import check_teacher
 from vitrail.train.loop import build_train_state, train_steps
-from vitrail.train.losses import build_loss, choose_class_weights
+from vitrail.train.losses import build_loss
 from vitrail.train.plan import DistillSettings, Plan, Recipe
 
 generator = torch.Generator().manual_seed(0)

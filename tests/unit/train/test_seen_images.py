@@ -101,8 +101,8 @@ def test_copies_are_found_under_any_folder_and_any_name(run, tmp_path):
     labelled = evaluation.load_other_source(str(copy), None, DataSettings())
     noted = evaluation.note_seen_images(run, labelled)
     assert noted.warning == (
-        f"{run} has learnt from 2 of these 6 pictures with their answers and 1 of these 6 pictures served {run} for "
-        "validation, on which it was calibrated, so the figures are too good (the same contents, such as a/0.png, "
+        f"{run} has learnt from 2 of these 6 pictures with their answers and {run} was calibrated on 1 of "
+        "these 6 pictures, so the figures are too good (the same contents, such as a/0.png, "
         f"b/1.png, a/2.png). Pictures that it has held out: vitrail evaluate {run}"
     )
     assert noted.seen.to_json()["train"] == 2 and noted.seen.to_json()["val"] == 1
@@ -111,7 +111,7 @@ def test_copies_are_found_under_any_folder_and_any_name(run, tmp_path):
     fresh = evaluation.load_other_source(str(folder_of(255 - PICTURES[:4], tmp_path / "new")), None, DataSettings())
     assert evaluation.note_seen_images(run, fresh).all_notes == ()
     assert evaluation.describe_seen_files(str(run), [str(copy / "a/0.png")])[0].startswith(
-        f"{run} has learnt from 1 of"
+        f"{run} has learnt from this picture"
     )
     assert evaluation.describe_seen_files(str(run / "model"), [str(tmp_path / "new/a/0.png")]) == ()
 

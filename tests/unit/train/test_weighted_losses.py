@@ -7,15 +7,14 @@ import pytest
 import torch
 
 from vitrail.errors import UsageError
+from vitrail.train.class_weights import choose_class_weights, imbalance_ratio
 from vitrail.train.losses import (
     asymmetric_loss,
     binary_cross_entropy_loss,
     build_loss,
     check_loss_settings,
-    choose_class_weights,
     compute_loss_weights,
     cross_entropy_loss,
-    imbalance_ratio,
     mean_loss,
     regression_loss,
 )

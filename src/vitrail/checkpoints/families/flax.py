@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
 from ...files import atomic
+from ...formatting import format_count
 from ...model.config import ViTConfig
 from ...model.vit import ViT
 from ..layouts import (
@@ -334,8 +335,9 @@ def _naflex_settings(
     side = isqrt(numbers // channels)
     if not side or side * side * channels != numbers:
         raise DamagedFileError(
-            f"embedding/kernel must have a row for each number of a square patch of {channels} channels. Got {numbers} "
-            "rows. Pass channels= if it is another number of channels."
+            "embedding/kernel must have a row for each number of a square patch of "
+            f"{format_count(channels, 'channel')}. Got {numbers} rows. Pass channels= if it is another number of "
+            "channels."
         )
     rows, columns, _ = require_tensor(tensors, "pos_embedding", axes=3).shape
     if rows != columns:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
+from ...formatting import format_count
 from ...model.config import Pool, Resample, RotaryKind, ViTConfig
 from ...model.positions import dinov3_periods
 from ..layouts import (
@@ -353,8 +354,8 @@ def _read_naflex_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int
         return (height, width), channels
     wanted = f"{height}x{width} pixels" if given else "a square"
     message = (
-        f"{NAFLEX_PATCH_WEIGHT} must have a column for each pixel of a patch of {wanted} and each of {channels} "
-        f"channels. Got {numbers} columns."
+        f"{NAFLEX_PATCH_WEIGHT} must have a column for each pixel of a patch of {wanted} and each of "
+        f"{format_count(channels, 'channel')}. Got {numbers} columns."
     )
     if hints.foreign_config:
         raise DamagedFileError(message)

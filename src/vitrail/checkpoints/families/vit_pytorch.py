@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
+from ...formatting import format_count
 from ...model.config import Pool, ViTConfig
 from ..layouts import (
     BATCHED,
@@ -261,7 +262,7 @@ def read_flat_patch(numbers: int, source: str, hints: LayoutHints) -> tuple[tupl
     patch: tuple[int, int] = hints.settings.get("patch", (side, side))
     if patch[0] * patch[1] * channels != numbers:
         raise UsageError(
-            f"{source} has {numbers} columns, no {patch[0]}x{patch[1]} patch of {channels} channels."
+            f"{source} has {numbers} columns, no {patch[0]}x{patch[1]} patch of {format_count(channels, 'channel')}."
             " Pass channels=, or patch in settings if it is not square."
         )
     return patch, channels

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import config, runtime
+from ... import config
 from ...data.settings import DataSettings
 from ...errors import DataError, UsageError, escape_unprintable
 from ...files.atomic import write_json
@@ -52,7 +53,7 @@ class Check(Command):
     image_size: str | None = None
     """Pixels that the model would read: 64, or HEIGHTxWIDTH; by default what a training from scratch would choose."""
     out: Path | None = None
-    """Folder for check.html (with pictures), check.json and exclude.csv."""
+    """Folder for check.html (with pictures), check.json and exclude.csv, which has what --exclude lists too."""
     json: bool = False
     """Print the findings as JSON."""
     changes: tuple[tuple[str, str], ...] = ()
@@ -76,14 +77,16 @@ class Check(Command):
                 dataset.source, dataset.splits, spec, patch, progress=track, strata=settings.strata
             )
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
+        listed = 0
         if self.out is not None:
-            self._write_report(self.out, findings, dataset.source, spec)
+            findings = findings.with_folder(shlex.quote(str(self.out)))
+            listed = self._write_report(self.out, findings, dataset.source, spec)
         stops = bool(findings.bad_images or findings.blocking_reasons)
         if self.json:
             print_json({**findings.to_json(), "stops_a_training": stops})
         else:
             print(escape_unprintable(findings.table()))
-            self._print_next_steps(findings, dataset.splits)
+            self._print_next_steps(findings, dataset.splits, listed)
         return DataError.exit_code if stops else 0
 
     def _parse_settings(self) -> tuple[DataSettings, dict[str, str]]:
@@ -102,16 +105,26 @@ class Check(Command):
         image = {name: text for name, text in self.changes if name.startswith("image.")}
         return config.override(Plan(data=DataSettings(source=self.source)), {**data_flags, **data}).data, image
 
-    def _write_report(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
-        from ...data.checks.findings import write_exclude_list
+    def _train_flags(self) -> tuple[str, ...]:
+        """The flags with which a training reads the same pictures, but for --exclude."""
+        named = {"--data-root": self.data_root, "--group": self.group, "--task": self.task}
+        named |= {"--image-size": self.image_size, **{f"--{name}": text for name, text in self.changes}}
+        return tuple(word for name, value in named.items() if value is not None for word in (name, str(value)))
+
+    def _write_report(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> int:
+        """Write page and lists; returns the number of images to exclude, those of an earlier list among them."""
+        from ...data.checks.findings import read_exclude_list, write_exclude_list
         from ...report.check_page import write_check_page
 
         write_json(folder / "check.json", findings.to_json())
-        write_exclude_list(folder / "exclude.csv", source, findings.rows_to_exclude())
+        earlier = () if self.exclude is None else read_exclude_list(self.exclude, source).tolist()
+        listed = dict.fromkeys(earlier, f"listed in {self.exclude}") | dict(findings.rows_to_exclude())
+        write_exclude_list(folder / "exclude.csv", source, sorted(listed.items()))
         write_check_page(folder / "check.html", findings, source, spec)
+        return len(listed)
 
-    def _print_next_steps(self, findings: DataCheckReport, splits: Splits) -> None:
-        """Print what stops a training and how to leave it out."""
+    def _print_next_steps(self, findings: DataCheckReport, splits: Splits, listed: int) -> None:
+        """Print what stops a training, and how to leave out what was found, `listed` pictures by the written list."""
         if findings.bad_images:
             those, them = (
                 ("This picture stops", "it") if len(findings.bad_images) == 1 else ("These pictures stop", "them")
@@ -121,11 +134,13 @@ class Check(Command):
             print("Nothing here stops a training.")
         if advice := _advise_on_held_out(splits):
             print(advice)
-        listed = len(findings.rows_to_exclude())
         if self.out is not None:
             print(f"Written to {self.out}: check.html, check.json and exclude.csv ({format_count(listed, 'picture')}).")
-        elif listed:
-            better = format_count(listed, "picture that is better", "pictures that are better")
+            if not findings.blocking_reasons:
+                exclude = ("--exclude", str(self.out / "exclude.csv")) if listed else ()
+                print(f"Next    {shlex.join(('vitrail', 'train', self.source, *self._train_flags(), *exclude))}")
+        elif found := len(findings.rows_to_exclude()):
+            better = format_count(found, "picture that is better", "pictures that are better")
             print(f"--out DIR writes a page with these pictures, and a list of {better} left out.")
 
 
@@ -145,7 +160,7 @@ def _plan_image_spec(
 ) -> tuple[ImageSpec, tuple[int, int]]:
     """The image specification and the patch size that a training with default settings would choose."""
     from ...train.plan import Plan
-    from ...train.planning import planner
+    from ...train.planning import model_size
     from ...train.planning.fingerprint import fingerprint_dataset
     from ...train.request import TrainRequest
 
@@ -153,9 +168,11 @@ def _plan_image_spec(
         fingerprint = fingerprint_dataset(dataset, settings, overrides, seed=0)
     except DataError:  # none can be read: the check will name them all, with their reasons
         return config.override(Plan(), overrides).image, (1, 1)
-    machine = runtime.choose(runtime.RuntimeSettings())
     request = TrainRequest(data=settings, image_size=size, overrides=overrides)
     if fingerprint.task in ("anomaly", "segmentation"):  # which begin from a checkpoint, and read pictures as it says
         fingerprint = dataclasses.replace(fingerprint, task="classification")
-    plan, _ = planner.draft_plan(fingerprint, request, machine)
+    _, model, _ = model_size.choose_model(fingerprint, request, "cpu")  # of any device, in the size that it reads
+    image, _ = model_size.draft_image_spec(fingerprint, model)
+    plan = config.override(Plan(model=model, image=image), overrides)
+    model_size.check_input_size(plan)
     return plan.image, plan.model.patch

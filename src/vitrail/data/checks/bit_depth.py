@@ -57,7 +57,8 @@ def find_depth_issues(
         return []
     usual = f"8 bits for {low:g} to {high:g}"
     text = (
-        f"{format_count(len(deep), 'picture')} deeper than 8 bits: of the {stored:,} different values of {len(known):,}"
+        f"{format_count(len(deep), 'picture')} deeper than 8 bits: of the {format_count(stored, 'different value')} "
+        f"of {len(known):,}"
     )
     way = "16 bits are kept." if spec.bit_depth == 16 else "Keep 16 bits: --image.bit_depth 16."
     issues = [
@@ -79,8 +80,8 @@ def find_depth_issues(
                 code="labels-below-8-bits",
                 severity="hint" if spec.bit_depth == 16 else "warning",
                 text=f"The labels hang on what {usual} would drop: simple measures of it tell the class of "
-                f"{dropped:.0%} of {len(known):,} pictures, the same of what they keep {remaining:.0%}; always saying "
-                f"the most frequent class is right for {majority:.0%}.",
+                f"{dropped:.0%} of {format_count(len(known), 'picture')}, the same of what they keep {remaining:.0%}; "
+                f"always saying the most frequent class is right for {majority:.0%}.",
                 advice=f"{way} Pictures converted to 8 bits would not show it.",
             )
         )

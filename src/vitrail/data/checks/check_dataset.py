@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
+from ...formatting import format_count
 from ...randomness import permutation
 from ...spec import ImageSpec
 from ..source import Source
@@ -61,11 +62,11 @@ def check_dataset(
     checked = len(stats) + len(stats.bad_images)
     notes = [*([source.reason] if source.reason else []), *source.notes]
     if checked < len(rows) and time_limit is not None:
-        seen = f"{checked:,} of {len(rows):,} pictures, drawn by chance"
+        seen = f"{checked:,} of {format_count(len(rows), 'picture')}, drawn by chance"
         notes.append(f"The check had {time_limit:.0f} s and looked at {seen}; vitrail check looks at all of them.")
     large = int(np.count_nonzero(np.minimum(stats.heights, stats.widths) >= MIN_SKETCHED_SIDE))
     if len(stats.sketch_rows) < large:
-        compared = f"{len(stats.sketch_rows):,} of {large:,} pictures, drawn by chance"
+        compared = f"{len(stats.sketch_rows):,} of {format_count(large, 'picture')}, drawn by chance"
         notes.append(f"Near copies were looked for among {compared}.")
     issues: list[DataIssue] = [
         *leakage.find_leakage(source, splits, stats, until),

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,13 +103,32 @@ class DataCheckReport:
                 reasons.setdefault(row, reason)
         return sorted(reasons.items())
 
+    def with_folder(self, folder: str) -> DataCheckReport:
+        """The report whose advice names the folder that the list of images to exclude is in."""
+        named = {"--out DIR": f"--out {folder}", "DIR/exclude.csv": f"{folder}/exclude.csv"}
+        issues = []
+        for issue in self.issues:
+            advice = issue.advice
+            for placeholder, path in named.items():
+                advice = advice.replace(placeholder, path)
+            issues.append(replace(issue, advice=advice))
+        return replace(self, issues=tuple(issues))
+
+    def issues_with_new_advice(self) -> list[DataIssue]:
+        """The issues, of which each advice is kept by the last one that has it."""
+        last = {issue.advice: place for place, issue in enumerate(self.issues)}
+        return [
+            issue if last[issue.advice] == place else replace(issue, advice="")
+            for place, issue in enumerate(self.issues)
+        ]
+
     def table(self) -> str:
         """All findings as plain text, with the name of every bad image."""
         lines = self._header_lines()
         if self.bad_images:
             lines.append(f"STOP     {format_count(len(self.bad_images), 'picture')} cannot be used:")
         lines += [f"           {name}  {reason}" for name, reason in self.bad_images]
-        lines += [line for issue in self.issues for line in self._issue_lines(issue)]
+        lines += [line for issue in self.issues_with_new_advice() for line in self._issue_lines(issue)]
         lines += self._class_count_lines()
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -118,7 +118,8 @@ def _check_sizes(stats: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
         yield DataIssue(
             code="many-patches",
             severity="warning",
-            text=f"The model would read each picture as {patches:,} patches; about 64 are usual.",
+            text=f"The model would read each picture as {format_count(patches, 'patch', 'patches')}; about 64 are "
+            "usual.",
             advice=f"A training takes some {patches // 64:,} times as long, and more memory. A smaller --image-size or "
             "larger patches (--model) cost less.",
         )
@@ -143,18 +144,24 @@ def _check_squashing(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIs
             "warning",
             f"squashed from about {height:,} x {width:,} to the {spec.height} x {spec.width} pixels that the model "
             f"reads, {factor:.3g} times more along one side than along the other.",
-            "Detail along the long side is lost. A longer shape, such as --image-size "
-            f"{_longer_shape(spec, height, width)}, keeps more and takes longer, --image.fit crop cuts "
+            f"Detail along the long side is lost. {_advise_longer_shape(spec, height, width)}--image.fit crop cuts "
             "instead, and pictures cut into squares before the training keep all.",
         )
 
 
-def _longer_shape(spec: ImageSpec, height: int, width: int) -> str:
-    """HEIGHTxWIDTH of nearly the pictures' shape, with half of the model's short side; in multiples of 16 pixels."""
-    short = max(SHAPE_UNIT, min(spec.size) // 2 // SHAPE_UNIT * SHAPE_UNIT)
+def _advise_longer_shape(spec: ImageSpec, height: int, width: int) -> str:
+    """A size of nearly the pictures' shape whose long side is longer than the model's, in multiples of 16 pixels.
+
+    With half of the model's short side, or with all of it; empty where neither is longer.
+    """
     stretch = min(max(width / height, height / width), MAX_SUGGESTED_STRETCH)
-    long = round(short * stretch / SHAPE_UNIT) * SHAPE_UNIT
-    return f"{short}x{long}" if width > height else f"{long}x{short}"
+    for share in (2, 1):
+        short = max(SHAPE_UNIT, min(spec.size) // share // SHAPE_UNIT * SHAPE_UNIT)
+        long = round(short * stretch / SHAPE_UNIT) * SHAPE_UNIT
+        if long > max(spec.size):
+            size = f"{short}x{long}" if width > height else f"{long}x{short}"
+            return f"A longer shape, such as --image-size {size}, keeps more and takes longer, "
+    return ""
 
 
 SHAPE_UNIT, MAX_SUGGESTED_STRETCH = 16, 16.0
@@ -192,7 +199,7 @@ def _check_grey_images(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[Data
         yield DataIssue(
             code="grey-in-colour",
             severity="hint",
-            text=f"All {int(grey.sum()):,} colour pictures are grey.",
+            text=f"All {format_count(int(grey.sum()), 'colour picture')} are grey.",
             advice="--channels 1 reads one channel of them.",
         )
     elif grey.sum() < colour.sum():

@@ -23,8 +23,8 @@ MIN_STD = 2.0
 MAX_GROUP_PAIRS = 1000
 """Near-duplicate pairs listed for two groups of exact copies; of larger groups one each is listed."""
 EXCLUDE_ADVICE = (
-    "exclude.csv, which vitrail check --out DIR writes, lists the copies in {drop}: --exclude DIR/exclude.csv leaves "
-    "them out, and {keep} stays as it is."
+    "exclude.csv, which vitrail check --out DIR writes, lists such copies: --exclude DIR/exclude.csv leaves them out "
+    "of train, or of val, and what is held out stays as it is."
 )
 
 Group = tuple[int, ...]
@@ -70,7 +70,7 @@ def _describe_sample(compared: int, total: int) -> str:
     """What to add to a count of copies if only some images were compared; of a pair both must be."""
     if compared >= total:
         return ""
-    return f" Only {compared:,} of {total:,} pictures were compared, so there are likely more."
+    return f" Only {compared:,} of {format_count(total, 'picture')} were compared, so there are likely more."
 
 
 def _find_near_pairs(stats: ImageStatsTable, exact: Sequence[Group], until: float | None) -> tuple[list[Group], bool]:
@@ -113,7 +113,7 @@ def _check_copies_across_splits(
             severity="warning",
             text=f"{format_count(len(held), 'picture')} of {keep} {kind} in {drop}{why}, so the figure on "
             f"{keep} will be too good.{seen}",
-            advice=EXCLUDE_ADVICE.format(drop=drop, keep=keep),
+            advice=EXCLUDE_ADVICE,
             rows=tuple(sorted(held)),
             groups=tuple(ordered),
             rows_to_exclude=tuple((row, f"{how} copy of a picture in {keep}") for row in sorted(dropped)),
@@ -234,7 +234,8 @@ def _check_group_like_columns(source: Source, owner: NDArray[np.int64]) -> Itera
             yield DataIssue(
                 code="column-like-a-group",
                 severity="warning",
-                text=f"Column {column!r} has {distinct:,} values for {len(values):,} pictures, and {len(names):,} of "
+                text=f"Column {column!r} has {format_count(distinct, 'value')} for "
+                f"{format_count(len(values), 'picture')}, and {len(names):,} of "
                 f"them (of {format_count(count, 'picture')}) {'lies' if len(names) == 1 else 'lie'} in more "
                 "than one split.",
                 advice=f"If each is one {kind}, the result will be too good: --group {quote_for_shell(column)} keeps "

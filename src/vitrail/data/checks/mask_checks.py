@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from ...errors import DataError
-from ...formatting import format_part
+from ...formatting import format_count, format_part
 from ...spec import ImageSpec
 from ..decoding.decode import read_image
 from ..labels.defects import MASK_COLUMN
@@ -128,7 +128,7 @@ def _check_shift(source: Source, stats: ImageStatsTable, spec: ImageSpec) -> Ite
         code="shifted-masks",
         severity="warning",
         text=f"The masks seem to be shifted: {where} their borders lie on edges of the pictures that are {gain:.1f} "
-        f"times as strong, in {round(better * len(measured))} of {len(measured)} pictures.",
+        f"times as strong, in {round(better * len(measured))} of {format_count(len(measured), 'picture')}.",
         advice="Look at some. Masks that were drawn on a cropped or scaled copy are shifted so.",
     )
 

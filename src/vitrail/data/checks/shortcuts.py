@@ -175,10 +175,13 @@ def _find_class_shortcuts(
         plain = feature in ("size and format", "size", "format", "depth", "colour")
         phrase = names[value] if plain else f"{names[value]!r} by their {feature}"
         if both == mine and not others:
-            yield number, f"All {mine:,} pictures {subject} are {phrase}, no other is."
+            yield number, f"All {format_count(mine, 'picture')} {subject} are {phrase}, no other is."
         else:
             rest = format_count(others, "picture")
-            yield number, f"{both:,} of {mine:,} pictures {subject} are {phrase}, and only {rest} of all others."
+            yield (
+                number,
+                (f"{both:,} of {format_count(mine, 'picture')} {subject} are {phrase}, and only {rest} of all others."),
+            )
 
 
 def _check_predictive_feature(feature: str, label: str, table: NDArray[np.int64]) -> Iterator[DataIssue]:

@@ -18,6 +18,7 @@ from jaxtyping import Integer, Shaped, UInt, UInt8
 from numpy.typing import NDArray
 
 from ...errors import DataError, NotAnImageError
+from ...formatting import format_count, format_part
 from ...spec import BitDepth, ImageSpec
 from ..source import ImageInput
 from .decoded_image import (
@@ -122,8 +123,9 @@ def _check_values(images: Shaped[np.ndarray, "B H W c"], low: float, high: float
     first = int(np.argmax(wrong))
     values = images[first]
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        not_finite = values.size - np.count_nonzero(np.isfinite(values))
-        raise DataError(f"{not_finite:,} of {values.size:,} values are not finite numbers (NaN or infinity).")
+        not_finite = values.size - int(np.count_nonzero(np.isfinite(values)))
+        part = format_part(not_finite, values.size, "value", "is not a finite number", "are not finite numbers")
+        raise DataError(f"{part} (NaN or infinity).")
     if beyond[first] <= MAX_CLIPPED_FRACTION:
         way = f"multiply by {high:g}" if low == 0 else "bring them to that range"
         raise DataError(f"holds fractions 0 to 1, the model reads {low:g} to {high:g}; {way}.")
@@ -151,7 +153,7 @@ def _convert_channels(values: np.ndarray, channels: int) -> np.ndarray:
         grey = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16  # BT.601 in 16-bit fractions, as Pillow does
         return grey.astype(values.dtype)[..., None]
     hint = " Are its channels first? They must come last." if values.shape[-3] == channels else ""
-    raise DataError(f"The model reads {channels} channels, the picture has {have}.{hint}")
+    raise DataError(f"The model reads {format_count(channels, 'channel')}, the picture has {have}.{hint}")
 
 
 def to_8_bits(levels: Integer[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"]:

@@ -18,6 +18,7 @@ from jaxtyping import UInt8
 from PIL.JpegImagePlugin import JpegImageFile
 
 from ...errors import DataError, TooLargeError
+from ...formatting import format_count
 from ...spec import ImageSpec
 from .decoded_image import (
     CONVERT_HINT,
@@ -80,8 +81,8 @@ def parse_jpeg(data: bytes, spec: ImageSpec) -> DecodedImage:
     check_image_size(header.height, header.width, spec.max_pixels)
     if header.bits != 8 or header.channels not in JPEG_COLOUR_SPACES:
         raise DataError(
-            f"is a JPEG of {header.channels} channels with {header.bits} bits each; Vitrail reads grey, RGB and CMYK "
-            "of 8 bits. Save deeper pictures as 16-bit PNG or TIFF."
+            f"is a JPEG of {format_count(header.channels, 'channel')} with {header.bits} bits each; Vitrail reads "
+            "grey, RGB and CMYK of 8 bits. Save deeper pictures as 16-bit PNG or TIFF."
         )
     if header.progressive and _count_scans(data, header.scan_offset) > MAX_SCANS:
         raise TooLargeError(f"image has more than {MAX_SCANS} passes, which no real picture has; save it again.")

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Shaped, UInt8
 from PIL.TiffImagePlugin import TiffImageFile
 
 from ...errors import DataError, TooLargeError
+from ...formatting import format_count
 from ...spec import ImageSpec
 from .decoded_image import (
     UPRIGHT,
@@ -542,7 +543,9 @@ class TiffPage(NamedTuple):
     def single_value(self, tag: int, default: int = 0) -> int:
         """The integer of a tag that must not have several."""
         if tag in self.entries and self.entries[tag].num_values != 1:
-            raise damaged_error(TIFF, f"its tag {tag} holds {self.entries[tag].num_values:,} numbers instead of one")
+            raise damaged_error(
+                TIFF, f"its tag {tag} holds {format_count(self.entries[tag].num_values, 'number')} instead of one"
+            )
         return self.tag_value(tag, default)
 
     def tag_bytes(self, tag: int) -> bytes:

@@ -273,6 +273,7 @@ def _read_split_codes(name: str, column: CategoricalColumn[Cell]) -> dict[str, s
 
 def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str) -> tuple[str, ...]:
     """The column of a known name; else the columns of zeros and ones; else the single remaining candidate."""
+    names = [name for name in names if not _all_values(cells[name], _is_date)] or names  # a "Tag" in German is a day
     rank = _rank_names(names, TARGET_COLUMN_NAMES)
     if rank:
         return (min(rank, key=rank.__getitem__),)
@@ -289,14 +290,22 @@ def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str)
     if not useful:
         return ()
     raise DataError(
-        f"{where} has {len(useful)} columns that may be learnt: {quote_names(useful)}. Name one, or several, with "
-        f"--data.targets {quote_for_shell(useful[0])}"
+        f"{where} has {format_count(len(useful), 'column')} that may be learnt: {quote_names(useful)}. Name one, or "
+        f"several, with --data.targets {quote_for_shell(useful[0])}"
     )
+
+
+DATE_CELL = re.compile(r"(\d{4}([-./])\d{1,2}\2\d{1,2}|\d{1,2}([-./])\d{1,2}\3\d{4})([ T]\d{1,2}:\d\d.*)?")
+"""Dates as tables have them: 2024-03-12, 12.03.2024, 3/12/2024, with or without a time."""
+
+
+def _is_date(cell: Cell) -> bool:
+    return DATE_CELL.fullmatch(format_cell(cell).strip()) is not None
 
 
 def _is_identifier(name: str, column: CategoricalColumn[Cell]) -> bool:
     """Whether a column identifies rows or subjects: it looks like a group, an id, or a row counter."""
-    numbers = [number for number in read_numbers(column).values if number is not None]
+    numbers = [number for number in read_numbers(column).values if number is not None and not math.isnan(number)]
     counted = len(numbers) > max(
         2, MAJORITY * len(column)
     ) and all(  # but for a row of sums, or one that is there twice

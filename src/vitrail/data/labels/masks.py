@@ -204,7 +204,7 @@ def _number_classes(source: Source, counts: Sequence[Counter[int]]) -> MaskLegen
     values = sorted(set[int]().union(*counts) - {UNKNOWN_VALUE})
     if len(values) > MAX_MASK_CLASSES:
         raise DataError(
-            f"The masks of {source.name} have {len(values):,} different values, and masks have at most "
+            f"The masks of {source.name} have {format_count(len(values), 'different value')}, and masks have at most "
             f"{MAX_MASK_CLASSES} classes. Are they masks of class numbers?"
         )
     codes = [(value, k) for k, value in enumerate(values)]
@@ -276,7 +276,10 @@ def read_legend(path: Path) -> MaskLegend:
         raise UsageError(f"The legend {path} must have class numbers, or colours. It has {what}.")
     names = tuple(dict.fromkeys(name for name in codes.values() if spelling_key(name) not in UNKNOWN_NAMES))
     if len(names) > MAX_MASK_CLASSES:
-        raise UsageError(f"The legend {path} has {len(names):,} classes; masks have at most {MAX_MASK_CLASSES}.")
+        raise UsageError(
+            f"The legend {path} has {format_count(len(names), 'class', 'classes')}; masks have at most "
+            f"{MAX_MASK_CLASSES}."
+        )
     table = [(value, names.index(name) if name in names else UNKNOWN_PIXEL) for value, name in codes.items()]
     is_color = kinds == {True}
     if not is_color and UNKNOWN_VALUE not in codes:

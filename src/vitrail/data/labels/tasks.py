@@ -181,7 +181,10 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Wh
     if settings.label_task == "classification" or (
         settings.label_task == "auto" and _look_like_probabilities(columns, settings)
     ):
-        reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
+        reason = (
+            f"Columns {names} sum to 1 in each row, so they are probabilities of "
+            f"{format_count(len(columns), 'class', 'classes')}"
+        )
         return replace(encode_probabilities(columns, settings, where), reason=reason)
     if (
         settings.label_task == "auto"
@@ -191,7 +194,7 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Wh
     ):
         return _encode_flag_columns(columns, settings, where)  # raises for the cell that is no flag
     _check_no_word_columns(columns, settings)
-    reason = f"Columns {names} hold numbers, so {len(columns):,} numbers are predicted"
+    reason = f"Columns {names} hold numbers, so {format_count(len(columns), 'number')} are predicted"
     return replace(encode_numbers(columns, settings, where), reason=reason)
 
 
@@ -204,14 +207,13 @@ def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: W
         return replace(encoded, reason=f"Columns {names} hold zeros and ones, so a picture may have several: labels")
     if len(not_one):
         raise DataError(
-            f"{where(int(not_one[0]))}: {int(np.nansum(encoded.targets[not_one[0]]))} of the {len(columns):,} classes "
-            f"{names} are marked 1, expected exactly one; {format_count(len(not_one), 'such row')} in all. If a "
-            "picture may have "
-            "several, say --task multilabel."
+            f"{where(int(not_one[0]))}: {int(np.nansum(encoded.targets[not_one[0]]))} of the "
+            f"{format_count(len(columns), 'class', 'classes')} {names} are marked 1, expected exactly one; "
+            f"{format_count(len(not_one), 'such row')} in all. If a picture may have several, say --task multilabel."
         )
     reason = (
-        f"Columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes; "
-        "--task multilabel would let it have several"
+        f"Columns {names} hold a single one in each row, so a picture has one of "
+        f"{format_count(len(columns), 'class', 'classes')}; --task multilabel would let it have several"
     )
     return replace(encoded, task="classification", targets=encoded.targets.argmax(1).astype(np.int64), reason=reason)
 
@@ -272,7 +274,7 @@ def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSet
     numbers = {word: number for number, word in enumerate(classes)}
     targets = np.array([numbers.get(word, -1) for word in words], dtype=np.int64)[column.codes]
     if len(classes) > max(20, len(column)) / 2:
-        each = f"{len(classes):,} classes for {len(column):,} pictures"
+        each = f"{format_count(len(classes), 'class', 'classes')} for {format_count(len(column), 'picture')}"
         notes.append(f"Column {name!r} has {each}, so most have only one.")
     kept = np.flatnonzero(targets >= 0)
     if len(kept) == len(column):
@@ -493,7 +495,7 @@ def _describe_wrong_cells(
     rows = sum(int(counts[n]) for n, number in enumerate(found.values) if number is None)
     (row, cell), others = wrong[0], wrong[1:MAX_NAMED_CELLS]
     more = "".join(f", {other!r} ({where(place)})" for place, other in others)
-    also = f"; {rows:,} such rows in all{more}" if rows > 1 else ""
+    also = f"; {format_count(rows, 'such row')} in all{more}" if rows > 1 else ""
     unit = f" with {found.unit!r}" if found.unit else ""
     limits = " A limit such as '<1' is no number: write the number to learn, or nothing." * any(
         str(value).strip()[:1] in "<>\u2264\u2265~" for _, value in wrong if not is_blank(value)

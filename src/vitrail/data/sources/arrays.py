@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...files.npy import ArrayFile
+from ...formatting import format_count
 from ..settings import DataSettings, check_supported_settings
 from ..source import SPLIT_NAMES, SPLITS, Source
 from .image_input import check_numeric, is_channels_first
@@ -225,8 +226,9 @@ def _read_arrays(
     targets = np.asarray(normalize_labels(label_file.read(labels)))
     if len(targets) != len(stack) or (groups is not None and len(groups) != len(stack)):
         raise DataError(
-            f"{file.describe_array(images)} holds {len(stack):,} pictures, but {label_file.describe_array(labels)} "
-            f"{len(targets):,} labels. Each picture needs one, in order."
+            f"{file.describe_array(images)} holds {format_count(len(stack), 'picture')}, but "
+            f"{label_file.describe_array(labels)} {format_count(len(targets), 'label')}. Each picture needs one, in "
+            "order."
         )
     return SplitArrays(split, stack, targets, groups, notes)
 

@@ -17,6 +17,7 @@ from sklearn.datasets import load_digits
 
 from ...errors import DataError
 from ...files.pickles import PickledValue, load_pickled_arrays
+from ...formatting import format_count
 from ..source import Source
 from .lazy_sequences import ConcatSequence, NumberedNames
 
@@ -114,7 +115,8 @@ class _CifarFiles:
 
     def load(self, name: str) -> dict[str, PickledValue]:
         if name not in self.contents:
-            raise DataError(f"{self.where} has no {name}; {len(self.contents)} other files of the set are there.")
+            others = format_count(len(self.contents), "other file of the set is", "other files of the set are")
+            raise DataError(f"{self.where} has no {name}; {others} there.")
         return load_pickled_arrays(self.contents[name], f"{self.where}/{name}")
 
 
@@ -194,7 +196,9 @@ def _read_cifar_batch(files: _CifarFiles, layout: CifarLayout, name: str) -> tup
     if not isinstance(values, list) or not all(type(value) is int for value in values):
         raise DataError(f"{files.where}/{name}: {layout.labels} must be a list of whole numbers.")
     if len(values) != len(rows):
-        raise DataError(f"{files.where}/{name} holds {len(rows):,} pictures but {len(values):,} labels.")
+        raise DataError(
+            f"{files.where}/{name} holds {format_count(len(rows), 'picture')} but {format_count(len(values), 'label')}."
+        )
     images = rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), np.array(values, dtype=np.int64)
 
@@ -262,8 +266,8 @@ def _read_idx_split(folder: Path, images_stem: str, labels_stem: str) -> tuple[n
     images, targets = arrays
     if len(images) != len(targets):
         raise DataError(
-            f"{folder}: {images_stem} holds {len(images):,} pictures but {labels_stem} {len(targets):,} labels. "
-            "They must belong together."
+            f"{folder}: {images_stem} holds {format_count(len(images), 'picture')} but {labels_stem} "
+            f"{format_count(len(targets), 'label')}. They must belong together."
         )
     return images, targets
 

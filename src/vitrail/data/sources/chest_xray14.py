@@ -122,7 +122,7 @@ def _read_official_splits(folder: Path, table: ManifestTable) -> tuple[Splits, l
         splits[split] = np.array(sorted({rows[name] for name in named if name in rows}), dtype=np.int64)
         unknown = sum(name not in rows for name in named)
         if unknown:
-            notes.append(f"{unknown:,} of the {len(named):,} films in {file} are not in {table.name}.")
+            notes.append(f"{unknown:,} of the {format_count(len(named), 'film')} in {file} are not in {table.name}.")
     unlisted = len(table) - sum(map(len, splits.values()))
     if splits and unlisted > 0:
         both = len(splits) == len(LISTS)

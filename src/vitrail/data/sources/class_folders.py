@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import DataError, UsageError
 from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
-from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS
+from ..decoding.decoded_image import ACCEPTED_FORMATS, CSV_HINT, IMAGE_EXTENSIONS, WORKBOOK_EXTENSIONS
 from ..settings import DataSettings, advise_anomaly, check_supported_settings
 from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key, spelling_key
 from .image_files import SkippedFiles, find_images, list_folder, select_images
@@ -72,6 +72,12 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
     is_nested = any(other_folders)
     if settings.group and not is_nested:
         raise UsageError(f"--group {FOLDER_COLUMN} was asked for, and {root} has no folders but those of its classes.")
+    if is_nested and settings.class_level > 1 and not settings.group:
+        example = next(folder for folder in other_folders if folder)
+        left_out.sentences.append(
+            f"Beside those of the classes there are folders such as {example!r}. If they are days, persons or places: "
+            f"--group {FOLDER_COLUMN} keeps the pictures of one of them in one split"
+        )
     ids = CompactStrings(map(_to_printable_name, names))
     grouped = [folder or name for folder, name in zip(other_folders, ids, strict=True)] if settings.group else None
     return Source(
@@ -110,6 +116,11 @@ class _SkippedEntries(SkippedFiles):
         if self.manifests:
             notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.manifest_command()}")
         return tuple(notes)
+
+    def find_workbook(self) -> str:
+        """The name of a workbook beside the class folders, where the labels may stand; empty if there is none."""
+        found = (self.extension_examples.get(ending, "") for ending in sorted(WORKBOOK_EXTENSIONS))
+        return next((name for name in found if name and "/" not in name), "")
 
     def manifest_command(self) -> str:
         """A hint with the command that reads a manifest in the folder."""
@@ -371,7 +382,7 @@ def _check_links_inside_root(root: Path, links: list[str]) -> None:
     real = os.path.join(os.path.realpath(root), "")
     outside = [name for name in links if not os.path.realpath(root / name).startswith(real)]
     if outside:
-        them = f"{len(outside):,} links in {root} lead" if len(outside) > 1 else f"A link in {root} leads"
+        them = f"{format_count(len(outside), 'link')} in {root} lead" if len(outside) > 1 else f"A link in {root} leads"
         raise DataError(
             f"{them} out of it, such as {outside[0]!r} to {os.path.realpath(root / outside[0])}. If what lies there is "
             "meant to be used, say --data.allow_outside_root true."
@@ -385,6 +396,11 @@ def _check_split_classes(
         raise DataError(
             f"{root} has only one folder with pictures, {classes[0]!r}; their labels seem to stand in "
             f"{left_out.manifests[0].name} beside it. {left_out.manifest_command()}"
+        )
+    if len(classes) == 1 and (workbook := left_out.find_workbook()):
+        raise DataError(
+            f"{root} has only one folder with pictures, {classes[0]!r}; their labels seem to stand in {workbook} "
+            f"beside it, a workbook, which is not read: {CSV_HINT}."
         )
     for split, folders in images.items():
         unknown = [name for name, files in folders.items() if name not in classes and files]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from ...errors import DataError, UsageError
+from ...formatting import format_count
 from ..labels.mask_shapes import fill_polygon
 from ..labels.run_lengths import decode_coco_counts
 from ..settings import DataSettings
@@ -76,7 +77,10 @@ def decode_segmentation(segmentation: Any, size: tuple[int, int], where: str) ->
     masks = []
     for flat in segmentation:
         if len(flat) < 6 or len(flat) % 2:
-            raise DataError(f"{where}: a polygon needs three points or more, x and y of each. Got {len(flat)} numbers.")
+            raise DataError(
+                f"{where}: a polygon needs three points or more, x and y of each. Got "
+                f"{format_count(len(flat), 'number')}."
+            )
         masks.append(fill_polygon(list(zip(flat[::2], flat[1::2], strict=True)), size))
     drawn: Bool[np.ndarray, "H W"] = np.logical_or.reduce(masks)
     return drawn

@@ -201,7 +201,10 @@ def _encode_class_label(
     """Encode a ClassLabel column as class indices in its own order, with all of its classes."""
     targets = np.array([-1 if value is None else value for value in values], dtype=np.int64)
     known = (targets >= 0) & (targets < len(names))
-    reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
+    reason = (
+        f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of "
+        f"{format_count(len(names), 'class', 'classes')}."
+    )
     if known.all():
         return InferredTask("classification", tuple(names), targets, reason)
     unknown = format_count(int((~known).sum()), "row")

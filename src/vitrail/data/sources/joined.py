@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...formatting import format_count
 from ..compact_strings import CompactStrings
 from ..labels.codes import take_rows
 from ..labels.tasks import InferredTask
@@ -67,8 +68,8 @@ def _list_parts(sources: Mapping[str, Source]) -> Parts:
     for split, rows in train.splits.items():
         if split != "train" and split in sources:
             raise DataError(
-                f"{train.name} has a {split} split of its own ({len(rows):,} pictures), and pictures for {split} were "
-                "given apart. Leave one of them out."
+                f"{train.name} has a {split} split of its own ({format_count(len(rows), 'picture')}), and pictures for "
+                f"{split} were given apart. Leave one of them out."
             )
         found[split] = _take_source_rows(train, rows)
     if "train" not in train.splits:

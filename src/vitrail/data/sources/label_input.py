@@ -146,7 +146,9 @@ def _infer_from_rows(values: np.ndarray, settings: DataSettings, where: str, nam
             reason = f"Each row of the labels has a single 1 among {len(columns)}: one of {len(columns)}."
             return InferredTask("classification", columns, values.argmax(1).astype(np.int64), reason)
         if (values >= 0).all() and (np.abs(sums - 1) < PROBABILITY_TOLERANCE).all():
-            reason = f"Each row of the labels sums to 1: probabilities of {len(columns)} classes."
+            reason = (
+                f"Each row of the labels sums to 1: probabilities of {format_count(len(columns), 'class', 'classes')}."
+            )
             return InferredTask("classification", columns, (values / sums[:, None]).astype(np.float32), reason)
     cells = {name: values[:, column].tolist() for column, name in enumerate(columns)}
     return infer_task(cells, settings, lambda row: f"{where}, row {row:,}")

@@ -247,6 +247,7 @@ def locate_images(
             f"{root} and the folders below it. Say where the pictures are with --data-root FOLDER."
             f"{suggest_path(os.path.join(root, names[0]))}"
         )
+    _refuse_remarks(names, missing, where)
     if elsewhere:
         names = CompactStrings(elsewhere.get(row, name) for row, name in enumerate(names))
     if missing:
@@ -256,6 +257,26 @@ def locate_images(
             f"{format_part(len(missing), len(names), 'picture', 'is', 'are')} missing in {root}: {listed}{more}."
         )
     return names, tuple(notes)
+
+
+MAX_REMARKS = 3
+
+
+def _refuse_remarks(names: Sequence[str], missing: list[int], where: Where) -> None:
+    """Refuse a few rows below the pictures that name none, such as a row of sums: their labels would be a class.
+
+    Raises:
+        DataError: their names have no ending, those of all other rows have one.
+    """
+    first = next((row for row in missing if not os.path.splitext(names[row])[1]), len(names))
+    is_last = missing[-(len(names) - first) :] == list(range(first, len(names)))
+    if first == len(names) or not is_last or len(names) - first > min(MAX_REMARKS, first):
+        return
+    if all(os.path.splitext(names[row])[1] for row in range(first)):
+        raise DataError(
+            f"{where(first)}: {names[first]!r} names no picture: it has no ending, as all rows above have, and no such "
+            "file is there. Delete that line if it is a sum or a remark."
+        )
 
 
 class _PathPolicy:

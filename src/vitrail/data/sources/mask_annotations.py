@@ -56,7 +56,9 @@ def build_annotated_source(
     known = [name for name in dict.fromkeys(labels) if spelling_key(name) not in UNKNOWN_NAMES]
     classes = tuple(known) if BACKGROUND in known else (BACKGROUND, *known)
     if len(classes) > MAX_MASK_CLASSES:
-        raise DataError(f"{path} has {len(classes):,} labels; masks have at most {MAX_MASK_CLASSES} classes.")
+        raise DataError(
+            f"{path} has {format_count(len(classes), 'label')}; masks have at most {MAX_MASK_CLASSES} classes."
+        )
     numbers = {name: classes.index(name) for name in known}
     names: list[str] = []
     maps: list[str] = []

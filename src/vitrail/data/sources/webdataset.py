@@ -183,9 +183,9 @@ def _check_captions(cells: Sequence[Cell], settings: DataSettings, name: str) ->
     values = encode_categorical(cells).values
     if len(values) > max(MIN_CAPTION_TEXTS, len(cells) / 2) and any(" " in str(value) for value in values):
         raise DataError(
-            f"The .txt files of {name} hold {len(values):,} different texts in {len(cells):,} samples: captions, not "
-            f"labels. Labels belong into .cls or .json; if these are labels all the same, say --data.targets "
-            f"{TEXT_SUFFIX}"
+            f"The .txt files of {name} hold {len(values):,} different texts in {format_count(len(cells), 'sample')}: "
+            "captions, not labels. Labels belong into .cls or .json; if these are labels all the same, say "
+            f"--data.targets {TEXT_SUFFIX}"
         )
 
 
@@ -394,10 +394,8 @@ class _SampleIndexer:
             count = self.unread_suffixes.total()
             yield f"Did not read {format_count(count, 'other file')} of the samples: {self._describe_unread()}."
         if self.link_count:
-            yield (
-                f"Left out {self.link_count:,} links and devices, which hold no picture; tar --dereference "
-                "--hard-dereference packs what links lead to."
-            )
+            links = format_count(self.link_count, "link or device, which holds", "links and devices, which hold")
+            yield f"Left out {links} no picture; tar --dereference --hard-dereference packs what links lead to."
         if self.system_file_count:
             yield f"Left out {self.system_file_count:,} hidden or system files."
 
@@ -412,7 +410,11 @@ class _SampleIndexer:
         if self.image_suffix:
             expected = f".{self.image_suffix}, as --data.path says"
         held = f"files ending in {self._describe_unread()}" if self.unread_suffixes else "nothing of the kind"
-        where = str(shards[0].path) if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1:,} more shards"
+        where = (
+            str(shards[0].path)
+            if len(shards) == 1
+            else f"{shards[0].path} and {format_count(len(shards) - 1, 'more shard')}"
+        )
         return f"{where}: no pictures found. Expected names ending in {expected}; got {held}."
 
 
@@ -492,7 +494,11 @@ def open_shard_folder(folder: Path, settings: DataSettings) -> Source:
     if not paths:
         hint = f" Unpack the {len(packed):,} packed ones, such as {packed[0]}, with gzip -d." if packed else ""
         raise DataError(f"No tar shards were found in {folder}.{hint}")
-    notes = [f"Left out {len(packed):,} packed shards, such as {packed[0]}; unpack them to use them."] if packed else []
+    notes = (
+        [f"Left out {format_count(len(packed), 'packed shard')}, such as {packed[0]}; unpack them to use them."]
+        if packed
+        else []
+    )
     return _open_samples(paths, folder, folder.resolve().name or "root", settings, tuple(notes))
 
 

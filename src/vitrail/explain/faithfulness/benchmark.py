@@ -16,6 +16,7 @@ from torch import Tensor
 from ... import config
 from ...data.sources.synthetic import SyntheticImages, SyntheticPairs
 from ...errors import UsageError
+from ...formatting import format_count
 from ...model.vit import ViT
 from ...randomness import derive
 from ...spec import ImageSpec
@@ -381,14 +382,20 @@ REMOVAL_NAMES = {"drop": "patches dropped", "blur": "patches blurred", "mean": "
 
 def format_faithfulness(report: FaithfulnessReport) -> str:
     """The report for the terminal; intervals are 95 %."""
-    lines = [f"{report.pictures:,} pictures of {report.patches} patches; intervals are 95 %", "", *_area_table(report)]
+    lines = [
+        f"{format_count(report.pictures, 'picture')} of {report.patches} patches; intervals are 95 %",
+        "",
+        *_area_table(report),
+    ]
     if report.rows[0].located is not None:
         lines += ["", *_localization_table(report, report.rows[0].located)]
     if any(row.shuffled is not None for row in report.rows):
         lines += ["", *_randomization_table(report)]
     lines += ["", *(_describe_comparison(one) for one in report.compared)]
     lines += [
-        f"{row.method} says nothing of {row.flat:,} pictures: the same everywhere" for row in report.rows if row.flat
+        f"{row.method} says nothing of {format_count(row.flat, 'picture')}: the same everywhere"
+        for row in report.rows
+        if row.flat
     ]
     return "\n".join(lines)
 

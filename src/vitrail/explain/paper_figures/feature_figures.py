@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from ...errors import UsageError
+from ...formatting import format_count
 from ...model.tokens import ConvPatches, LinearPatches
 from ...model.vit import ViT
 from ..attribution import patch_grid_of
@@ -197,9 +198,9 @@ def draw_token_norms(model: ViT, inputs: FigureInputs, options: FigureOptions) -
     figure = new_page(
         2.9 + 2 * tall,
         "How long the patch tokens are",
-        f"{join_names(inputs.names)}. Euclidean length of the {selected.size:,} patch tokens. Above left: median, "
-        f"middle 98 % and longest after every block. Above right: after block {block}; the line is the median and "
-        f"{OUTLIER_DEVIATIONS:g} median absolute deviations, at least twice the median: {limit:.1f}. "
+        f"{join_names(inputs.names)}. Euclidean length of the {format_count(selected.size, 'patch token')}. Above "
+        f"left: median, middle 98 % and longest after every block. Above right: after block {block}; the line is the "
+        f"median and {OUTLIER_DEVIATIONS:g} median absolute deviations, at least twice the median: {limit:.1f}. "
         f"{_describe_outliers(num_outliers)} {NORMS_SOURCE}; their limit is a fixed length.",
     )
     parts = figure.add_gridspec(2, 1, height_ratios=(2.9, 2 * tall))
@@ -354,7 +355,7 @@ def draw_patch_filters(model: ViT, inputs: FigureInputs, options: FigureOptions)
     count, (rows, columns) = len(filters), filters.shape[2:]
     lines = -(-count // FILTER_COLUMNS)
     channels = model.config.channels
-    size = f"{rows} x {columns} pixels" + (f" and {channels} channels" if channels != 1 else "")
+    size = f"{rows} x {columns} pixels" + (f" and {format_count(channels, 'channel')}" if channels != 1 else "")
     size += " (the first is shown)" if channels not in (1, 3) else ""
     figure = new_page(
         lines * 8.0 / FILTER_COLUMNS * rows / columns,

@@ -14,6 +14,7 @@ from ...data.preprocess import normalize
 from ...evaluate.inference import InferenceSettings, run_inference
 from ...evaluate.quick_metrics import compute_quick_metrics
 from ...files import safetensors_file
+from ...formatting import format_count
 from ...randomness import derive
 from .. import phase
 from ..batch_augment import augment_batch, mix_batch
@@ -121,7 +122,10 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     metrics = compute_quick_metrics(dataset.source.task, outputs, dataset.metric_targets(rows))
     if metrics is None or metrics.value is None:
         return "The teacher is trained."
-    return f"The teacher is trained: {metrics.name} {metrics.value:.3f} on {len(rows):,} validation pictures."
+    return (
+        f"The teacher is trained: {metrics.name} {metrics.value:.3f} on "
+        f"{format_count(len(rows), 'validation picture')}."
+    )
 
 
 # -- SmallCNN: a convolutional teacher that learns small images quickly

@@ -22,6 +22,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ...errors import DamagedFileError, ResourceError
+from ...formatting import format_count
 from ...model.vit import ViT
 from .collectives import RankGroup
 
@@ -64,8 +65,9 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     mismatched += [name for name in stored.keys() & vectors.keys() if stored[name] != vectors[name].shape]
     if mismatched:
         raise DamagedFileError(
-            f"{folder} does not fit this run: {len(mismatched)} tensors are missing, left over or of another shape, "
-            f"the first is {mismatched[0]}. The plan was changed, or the folder belongs to another run."
+            f"{folder} does not fit this run: {format_count(len(mismatched), 'tensor is', 'tensors are')} missing, "
+            f"left over or of another shape, the first is {mismatched[0]}. The plan was changed, or the folder belongs "
+            "to another run."
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # each rank reads by itself

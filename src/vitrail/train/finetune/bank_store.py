@@ -20,6 +20,7 @@ from torch import Tensor
 from ...data.splits import number_groups
 from ...errors import DamagedFileError
 from ...files import safetensors_file
+from ...formatting import format_count
 
 STORE_FOLDER, FEATURES = "bank", "features"
 TRAINING = "training"
@@ -122,8 +123,8 @@ def load_pictures(run: Path, members: Sequence[Sequence[str]] | None = None) -> 
             found |= {digest: values for digest, values in pairs if digest in missing}
     if missing := {digest for digest, _, _ in members} - found.keys():
         raise DamagedFileError(
-            f"{Path(run) / STORE_FOLDER} does not have {len(missing):,} of the {len(members):,} pictures of the bank "
-            "any more. Put its files back, or begin a new run."
+            f"{Path(run) / STORE_FOLDER} does not have {len(missing):,} of the {format_count(len(members), 'picture')} "
+            "of the bank any more. Put its files back, or begin a new run."
         )
     groups = None if training.groups is None else tuple(group for _, _, group in members)
     return GoodPictures(

@@ -268,8 +268,9 @@ def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
     patches = good.features.shape[0] * good.features.shape[1]
     kept = "all" if len(bank) == patches else f"{len(bank):,} that lie farthest apart"
     yield Note(
-        f"The bank holds {kept} of their {patches:,} patches, {bank.numel() * bank.element_size() / 1e6:.0f} MB. Every "
-        f"picture has a score from a bank without it, in {_format_elapsed(start_time)} in all."
+        f"The bank holds {kept} of their {format_count(patches, 'patch', 'patches')}, "
+        f"{bank.numel() * bank.element_size() / 1e6:.0f} MB. Every picture has a score from a bank without it, in "
+        f"{_format_elapsed(start_time)} in all."
     )
     model = build_model(
         dataclasses.replace(plan.model, bank_size=len(bank)), {**model.cpu().state_dict(), BANK_ROWS: bank}
@@ -305,7 +306,10 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, ViT]:
     fit_time = time.perf_counter()
     result = patch_head.fit_patch_head(sets["train"], sets["val"], weights.list_feature_columns(plan.model))
     judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
-    yield Note(f"Linear heads on {len(sets['train'].features):,} patches, by {judged} ({_format_elapsed(fit_time)}):")
+    yield Note(
+        f"Linear heads on {format_count(len(sets['train'].features), 'patch', 'patches')}, by {judged} "
+        f"({_format_elapsed(fit_time)}):"
+    )
     return (yield from _keep_best_head(context, model, result, start_time, count))
 
 

@@ -18,13 +18,14 @@ from ...model.config import ViTConfig
 from ...model.vit import create_model
 from ...runtime import Runtime
 from ...spec import ImageSpec
-from .. import losses
+from ..class_weights import choose_class_weights
 from ..context import PlanContext
 from ..plan import MAX_VALIDATION_IMAGES, METHOD_FIELDS, FinetuneMethod, FinetuneSettings, Plan, Recipe
 from ..plan_reasons import make_override_reasons
 from ..planning import augmentation_rules, finalize, flip_invariance, planner, throughput, unused_settings
 from ..planning.augmentation_rules import NO_FLIP_SOURCES
 from ..planning.finalize import NO_THROUGHPUT, is_measured
+from ..planning.model_size import choose_strip_grid, describe_strips
 from ..planning.planner import check_plan, describe_attention, resolve_minutes, to_compute_settings
 from ..planning.throughput import Throughput
 from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
@@ -332,14 +333,14 @@ def _choose_channels(
     wanted = request.channels or (fingerprint.channels if settings.channels_policy != "none" else own.channels)
     if wanted != own.channels and settings.channels_policy == "none":
         raise UsageError(
-            f"The checkpoint was trained on pictures of {own.channels} channels, and {wanted} were asked for. Adapt it "
-            "by --finetune.channels_policy sum, mean or tile, or leave --channels out."
+            f"The checkpoint was trained on pictures of {format_count(own.channels, 'channel')}, and {wanted} were "
+            "asked for. Adapt it by --finetune.channels_policy sum, mean or tile, or leave --channels out."
         )
     if wanted != fingerprint.channels and {wanted, fingerprint.channels} != {1, 3}:
         raise UsageError(
-            f"The checkpoint was trained on pictures of {own.channels} channels, and those of {fingerprint.name} have "
-            f"{fingerprint.channels}. Adapt it by --finetune.channels_policy sum, mean or tile, or begin without it: "
-            "--weights none."
+            f"The checkpoint was trained on pictures of {format_count(own.channels, 'channel')}, and those of "
+            f"{fingerprint.name} have {fingerprint.channels}. Adapt it by --finetune.channels_policy sum, mean or "
+            "tile, or begin without it: --weights none."
         )
     same = "as the checkpoint was trained; grey and colour turn into each other"
     return wanted, same if wanted == own.channels else f"adapted: {settings.channels_policy}"
@@ -359,9 +360,12 @@ def _choose_image_size(
         return request.image_size, "asked for"
     if min(base.grid) <= GRID_SIDES[0]:
         return base.image_size, "the checkpoint's own"
-    sizes = [(side * base.patch[0], side * base.patch[1]) for side in sides if side <= min(base.grid)]
+    grids = [choose_strip_grid(fingerprint, request, side) or (side, side) for side in sides if side <= min(base.grid)]
+    sizes = [(rows * base.patch[0], columns * base.patch[1]) for rows, columns in grids]
+    names = [str(size[0]) if size[0] == size[1] else f"{size[0]}x{size[1]}" for size in sizes]
+    strips = f"{describe_strips(fingerprint)}, whose shape is kept; " if grids[0][0] != grids[0][1] else ""
     if not seconds:
-        return sizes[-1], f"no minutes to keep to; {sizes[-1][0]} shows details"
+        return sizes[-1], f"{strips}no minutes to keep to; {names[-1]} shows details"
     frozen = _freeze_fractions(world_size)[-1]
     fitting = [
         size
@@ -369,9 +373,11 @@ def _choose_image_size(
         if _estimate_seconds(fingerprint, replace(base, image_size=size), runtime, frozen) <= seconds
     ]
     chosen = fitting[-1] if fitting else sizes[0]
-    listed = ", ".join(str(size[0]) for size in sizes)
     passes = "all patches of" if base.head == "bank" else f"about {MIN_PASSES} passes over"
-    return chosen, f"of {listed}, what leaves {seconds / 60:g} minutes for {passes} {fingerprint.num_images:,} pictures"
+    return chosen, (
+        f"{strips}of {', '.join(names)}, what leaves {seconds / 60:g} minutes for {passes} "
+        f"{format_count(fingerprint.num_images, 'picture')}"
+    )
 
 
 def _estimate_seconds(fingerprint: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
@@ -410,7 +416,7 @@ def _choose_settings(
         return frozen, reasons | explain_unused_fields("probe") | {"finetune.method": "good pictures fill a bank"}
     is_dense = fingerprint.task == "segmentation"
     if is_dense and fingerprint.num_images < MIN_MASKS and "finetune.method" not in start_overrides:
-        why = f"{fingerprint.num_images:,} pictures: a linear head on frozen patches is fitted in seconds"
+        why = f"{format_count(fingerprint.num_images, 'picture')}: a linear head on frozen patches is fitted in seconds"
         return replace(settings, method="probe"), reasons | explain_unused_fields("probe") | {"finetune.method": why}
     chosen = settings
     if is_dense and "finetune.wise_ft_alphas" not in start_overrides and chosen.method != "probe":
@@ -439,7 +445,7 @@ def _choose_settings(
         reasons["finetune.freeze_blocks"] = why
     if "finetune.method" not in start_overrides:
         kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
-        reasons["finetune.method"] = f"{fingerprint.num_images:,} pictures; {kept}"
+        reasons["finetune.method"] = f"{format_count(fingerprint.num_images, 'picture')}; {kept}"
     return chosen, reasons
 
 
@@ -500,13 +506,11 @@ def _draft_recipe(
             max(8, 2 ** round(math.log2(max(fingerprint.num_images, 1) / 4))),
         )
     )
-    class_weights, why = losses.choose_class_weights(
-        fingerprint.task, fingerprint.imbalance_ratio, fingerprint.has_weights
-    )
+    class_weights, why = choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio, fingerprint.has_weights)
     rate = min(LR_AT_384 * max(384 / model.width, 1.0) ** LR_WIDTH_EXPONENT, MAX_LR)
     rate *= 10 if settings.method == "lora" else MASK_LR_FACTOR if is_dense else 1
     reasons = why | {
-        "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
+        "recipe.batch_size": format_count(fingerprint.num_images, "training picture"),
         "recipe.flip": "mirrored pictures mean the same"
         if mirror
         else "good pictures as they are"
@@ -749,14 +753,19 @@ def choose_checkpoint(fingerprint: DatasetFingerprint, request: TrainRequest, ru
             None, f"pictures of {fingerprint.height} x {fingerprint.width} have few details that a checkpoint knows"
         )
     if fingerprint.channels not in (1, 3):
-        return CheckpointChoice(None, f"no recommended checkpoint reads pictures of {fingerprint.channels} channels")
+        return CheckpointChoice(
+            None, f"no recommended checkpoint reads pictures of {format_count(fingerprint.channels, 'channel')}"
+        )
     suitable = RECOMMENDED_CHECKPOINTS[:1] if runtime.device == "cpu" else RECOMMENDED_CHECKPOINTS[::-1]
     for one in suitable:
         if (path := find_downloaded(one)) is not None:
             checkpoint = open_checkpoint(str(path))
             features = estimate_min_seconds(fingerprint, checkpoint.config, runtime)
             if (seconds := resolve_minutes(request) * 60) and features > seconds / 2:
-                about = f"the features of {fingerprint.num_images:,} pictures alone would take about {features:.0f} s"
+                about = (
+                    f"the features of {format_count(fingerprint.num_images, 'picture')} alone would take about "
+                    f"{features:.0f} s"
+                )
                 return CheckpointChoice(None, f"{about} of {seconds:g}")
             return CheckpointChoice(
                 checkpoint, f"{one.name} is on this machine and knows pictures of this size", _start_note(checkpoint)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from ... import config
 from ...data.source import Task
+from ...formatting import format_count
 from ...model.config import ViTConfig
 from ...model.vit import parameter_count
-from .. import losses
+from ..class_weights import choose_class_weights
 from ..plan import Plan, Recipe, suggest_batch_size
 from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
 
@@ -69,7 +70,7 @@ def draft_recipe(
     early = not few and device == "cpu"
     cut = request.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
     reasons = {
-        "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
+        "recipe.batch_size": format_count(fingerprint.num_images, "training picture"),
         "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
         if flip
         else "a mirrored digit is another sign",
@@ -89,9 +90,7 @@ def draft_recipe(
     if early:
         why_small = "early steps cost less: a fifth more in the same minutes, 0.4 points on Fashion-MNIST (pico)"
         reasons |= dict.fromkeys(("recipe.progressive_size", "recipe.progressive_until"), why_small)
-    class_weights, why = losses.choose_class_weights(
-        fingerprint.task, fingerprint.imbalance_ratio, fingerprint.has_weights
-    )
+    class_weights, why = choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio, fingerprint.has_weights)
     reasons |= why
     if few and fingerprint.task == "classification":
         reasons["recipe.label_smoothing"] = "few pictures: kept with the missing patches on digits"
@@ -115,7 +114,7 @@ def draft_recipe(
 def _draft_mask_recipe(fingerprint: DatasetFingerprint, model: ViTConfig, device: str) -> tuple[Recipe, Reasons]:
     """The recipe for pictures with masks, of which every patch is seen."""
     reasons = {
-        "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
+        "recipe.batch_size": format_count(fingerprint.num_images, "training picture"),
         "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false",
         "recipe.patch_keep_rate": "every pixel has an answer, so every patch is seen",
         "recipe.tta_flip": "every pixel has one answer",
@@ -138,7 +137,7 @@ def apply_step_budget(plan: Plan, count: int, request: TrainRequest) -> tuple[Pl
     if request.epochs is not None:
         distinct = min(max(1, recipe.batch_size // recipe.repeated_augmentation), count)
         steps = max(1, math.ceil(request.epochs * count / distinct))
-        why = f"{request.epochs:g} epochs of {count:,} pictures, {distinct} a step"
+        why = f"{request.epochs:g} epochs of {format_count(count, 'picture')}, {distinct} a step"
     elif request.steps is not None:
         steps, why = request.steps, "asked for"
     else:

@@ -20,9 +20,10 @@ from ...data.parallel import map_in_order
 from ...data.settings import DataSettings
 from ...data.source import ImageInput, Source
 from ...errors import DataError
+from ...formatting import format_count
 from ...randomness import permutation, uniform
 from ...spec import BitDepth, ImageSpec
-from .. import losses
+from ..class_weights import imbalance_ratio
 from ..dataset import Dataset
 from ..plan import Plan
 from ..request import DatasetFingerprint
@@ -97,7 +98,7 @@ def measure_fingerprint(
         window=spec.window,
         window_reason=reason,
         task=source.task,
-        imbalance_ratio=losses.imbalance_ratio(source.task, source.targets[train], len(source.classes)),
+        imbalance_ratio=imbalance_ratio(source.task, source.targets[train], len(source.classes)),
         has_weights=source.weights is not None,
         aspects=_measure_aspects(formats),
     )
@@ -139,7 +140,9 @@ def _inspect_images(images: list[ImageInput], spec: ImageSpec, name: str) -> lis
     readable = [(image, known) for image, known in inspected if isinstance(known, _ImageFormat)]
     if not readable:
         first = next((str(error) for _, error in inspected), "There is none.")
-        raise DataError(f"None of {len(images)} training pictures of {name} can be read. The first: {first}")
+        raise DataError(
+            f"None of {format_count(len(images), 'training picture')} of {name} can be read. The first: {first}"
+        )
     return readable
 
 
@@ -156,8 +159,12 @@ def _choose_window(films: list[ImageInput], spec: ImageSpec) -> tuple[ImageSpec,
     """Apply the films' own windows if every film has one: otherwise films would no longer be comparable."""
     carry = sum(map_in_order(partial(_has_window, page=spec.page), films))
     if carry == len(films):
-        return dataclasses.replace(spec, window="file"), f"each of {len(films):,} films looked at carries its window"
-    reason = f"{carry:,} of {len(films):,} films looked at carry a window; stored values are comparable in all"
+        return dataclasses.replace(spec, window="file"), (
+            f"each of {format_count(len(films), 'film')} looked at carries its window"
+        )
+    reason = (
+        f"{carry:,} of {format_count(len(films), 'film')} looked at carry a window; stored values are comparable in all"
+    )
     return dataclasses.replace(spec, window="none"), reason
 
 
@@ -197,7 +204,7 @@ def _choose_bit_depth(extents: list[_StoredValues], low: float, high: float) -> 
         return 8, ""
     values = np.unique(np.concatenate([np.unique(values).astype(np.float64) for values in deep]))
     levels, kept = (np.unique(np.rint((values - low) / (high - low) * white).clip(0, white)) for white in (65535, 255))
-    seen = f"{len(levels):,} levels of {len(deep):,} pictures deeper than 8 bits"
+    seen = f"{len(levels):,} levels of {format_count(len(deep), 'picture')} deeper than 8 bits"
     if len(kept) >= KEPT_FRACTION * len(levels):
         return 8, f"8 bits keep {len(kept):,} of the {seen}"
     return 16, f"16 bits are kept: of the {seen}, 8 bits would tell {len(kept):,} apart"
@@ -226,16 +233,19 @@ def _percentile_range(extents: list[_StoredValues], deep: bool) -> tuple[float, 
     high = max([high, *(extent.percentiles[1] for extent in extents)])
     if not low < high:
         raise DataError(
-            f"Nearly all values of the {len(extents):,} training pictures looked at are {low:g}, so percentiles "
-            "give no range. Leave out --data.range percentile."
+            f"Nearly all values of the {format_count(len(extents), 'training picture')} looked at are {low:g}, so "
+            "percentiles give no range. Leave out --data.range percentile."
         )
     if not deep and high <= 1:
         raise DataError(
-            f"The {len(extents):,} training pictures looked at hold hardly more than the values 0 and 1 in 8 bits, and "
-            "a model of that range takes 8-bit pictures as 0 to 255 already, where 1 is black. Multiply the values by "
-            "255; --data.range percentile cannot stretch them."
+            f"The {format_count(len(extents), 'training picture')} looked at hold hardly more than the values 0 and 1 "
+            "in 8 bits, and a model of that range takes 8-bit pictures as 0 to 255 already, where 1 is black. Multiply "
+            "the values by 255; --data.range percentile cannot stretch them."
         )
-    reason = f"asked for: 0.5th and 99.5th percentile of {len(extents):,} pictures, none with more than 5 % beyond"
+    reason = (
+        f"asked for: 0.5th and 99.5th percentile of {format_count(len(extents), 'picture')}, none with more "
+        "than 5 % beyond"
+    )
     return low, high, reason
 
 

@@ -6,9 +6,10 @@ import dataclasses
 import math
 
 from ...errors import UsageError
+from ...formatting import format_count
 from ...model.config import ViTConfig
 from ...model.registry import config_from_name
-from ...runtime import Runtime
+from ...spec import ImageSpec
 from ..plan import Plan
 from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
 
@@ -28,9 +29,7 @@ FEMTO_BELOW_STEPS = 4_000
 """Steps of `pico` below which `femto` is better: it makes 1.5 times as many in the same time (EXPERIMENTS.md)."""
 
 
-def choose_model(
-    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime
-) -> tuple[str, ViTConfig, Reasons]:
+def choose_model(fingerprint: DatasetFingerprint, request: TrainRequest, device: str) -> tuple[str, ViTConfig, Reasons]:
     """Name, architecture and reasons of the requested model or of a small one that fits the images.
 
     Raises:
@@ -39,7 +38,7 @@ def choose_model(
     if request.model is not None:
         name, reasons = request.model, {"model_name": "asked for"}
     else:
-        name, reasons = _suggest_model_name(fingerprint, request, runtime)
+        name, reasons = _suggest_model_name(fingerprint, request, device)
     base = config_from_name(name)
     size = request.image_size if request.model is not None and request.image_size else base.image_size
     channels = request.channels or fingerprint.channels
@@ -54,6 +53,36 @@ def choose_model(
         model, why = _make_dense(model)
         reasons |= why
     return name, model, reasons
+
+
+def draft_image_spec(fingerprint: DatasetFingerprint, model: ViTConfig) -> tuple[ImageSpec, Reasons]:
+    """The section [image] before explicit fields, for a model that is trained from scratch; and reasons."""
+    image = ImageSpec(
+        height=model.image_size[0],
+        width=model.image_size[1],
+        channels=model.channels,
+        low=fingerprint.low,
+        high=fingerprint.high,
+        bit_depth=fingerprint.bit_depth,
+        window=fingerprint.window,
+    )
+    reasons = dict.fromkeys(("image.low", "image.high"), fingerprint.range_reason)
+    reasons |= {"image.bit_depth": fingerprint.depth_reason, "image.window": fingerprint.window_reason}
+    return image, {name: reason for name, reason in reasons.items() if reason}
+
+
+def check_input_size(plan: Plan) -> None:
+    """Check that [image] gives what the model reads.
+
+    Raises:
+        UsageError: another size, or another number of channels.
+    """
+    if plan.model.input_size != plan.image.size or plan.model.channels != plan.image.channels:
+        raise UsageError(
+            f"The model reads {plan.model.input_size[0]}x{plan.model.input_size[1]} pixels of "
+            f"{format_count(plan.model.channels, 'channel')}, but [image] gives {plan.image.height}x{plan.image.width} "
+            f"of {plan.image.channels}. Give both by --image-size and --channels."
+        )
 
 
 def _make_dense(model: ViTConfig) -> tuple[ViTConfig, Reasons]:
@@ -89,9 +118,7 @@ def shrink_for_few_steps(plan: Plan, request: TrainRequest) -> tuple[Plan, Reaso
     return dataclasses.replace(plan, model_name=name, model=model), {"model_name": why}
 
 
-def _suggest_model_name(
-    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime
-) -> tuple[str, Reasons]:
+def _suggest_model_name(fingerprint: DatasetFingerprint, request: TrainRequest, device: str) -> tuple[str, Reasons]:
     """The name of a small model with about 7 x 7 patches, or 8 x 8 for resized images; and reasons."""
     size, rows, why_size = _choose_image_size(fingerprint, request)
     if fingerprint.task == "segmentation":
@@ -103,13 +130,13 @@ def _suggest_model_name(
     if limited != whole:
         whole_patches = whole[0] * whole[1] // patch**2
         why_size += (
-            f", of which the long side is squashed to {max(limited)}: whole it would be {whole_patches:,} patches, "
-            f"which --image-size {whole[0]}x{whole[1]} takes"
+            f", of which the long side is squashed to {max(limited)}: whole it would be "
+            f"{format_count(whole_patches, 'patch', 'patches')}, which --image-size {whole[0]}x{whole[1]} takes"
         )
     elif whole != size:
         why_size += f", to the nearest whole patches {whole[0]} x {whole[1]}"
     whole = limited
-    shape = "pico" if runtime.device == "cpu" else "micro"
+    shape = "pico" if device == "cpu" else "micro"
     more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
     why_patch = "49 to 64 patches teach most per second"
     why_patch = "small patches, for fine borders" if fingerprint.task == "segmentation" else why_patch
@@ -132,12 +159,10 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
         return (fingerprint.height, fingerprint.width), PATCH_ROWS, own
     side = REDUCED_SIDE_FEW if fingerprint.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
     few = side == REDUCED_SIDE_FEW
-    can_be_strips = "image.fit" not in request.overrides and fingerprint.task != "segmentation"
-    if can_be_strips and (grid := choose_strip_grid(fingerprint)) is not None:
+    if (grid := choose_strip_grid(fingerprint, request, REDUCED_PATCH_ROWS)) is not None:
         patch = side // REDUCED_PATCH_ROWS
-        shape = f"all pictures are strips, mostly {fingerprint.height} high, {fingerprint.width} wide"
         kept = f"their shape is kept in as many patches as a square of {side} has"
-        return (grid[0] * patch, grid[1] * patch), min(grid), f"{shape}; {kept}"
+        return (grid[0] * patch, grid[1] * patch), min(grid), f"{describe_strips(fingerprint)}; {kept}"
     why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
     if fingerprint.task == "segmentation" and short >= MASK_SIDE:
         side, why = MASK_SIDE, "every pixel has an answer, and minutes from scratch can use this"
@@ -147,18 +172,25 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
     return (side, side), REDUCED_PATCH_ROWS, f"{shape}; {why}"
 
 
-def choose_strip_grid(fingerprint: DatasetFingerprint) -> tuple[int, int] | None:
-    """Rows and columns of patches, about 64 in all, in the shape of pictures that are all strips; else None.
+def choose_strip_grid(fingerprint: DatasetFingerprint, request: TrainRequest, side: int) -> tuple[int, int] | None:
+    """Rows and columns of patches in the shape of pictures that are all strips, as many as a square of `side` patches
+    has; None for other pictures, for masks, and where --image.fit says how a square is made.
 
-    At least two along the short side: strips longer than 16 times their width are squashed to that.
+    At least two along the short side: strips of 64 patches longer than 16 times their width are squashed to that.
     """
     low, high = fingerprint.aspects
-    if low < STRIP_ASPECT and high > 1 / STRIP_ASPECT:
+    is_strip = low >= STRIP_ASPECT or high <= 1 / STRIP_ASPECT
+    if not is_strip or fingerprint.task == "segmentation" or "image.fit" in request.overrides:
         return None
-    patches, stretch = REDUCED_PATCH_ROWS**2, fingerprint.width / fingerprint.height
+    patches, stretch = side**2, fingerprint.width / fingerprint.height
     short = max(2, round(math.sqrt(patches / max(stretch, 1 / stretch))))
     long = patches // short
     return (short, long) if stretch > 1 else (long, short)
+
+
+def describe_strips(fingerprint: DatasetFingerprint) -> str:
+    """What the pictures are, for the reason of a size that keeps their shape."""
+    return f"all pictures are strips, mostly {fingerprint.height} high, {fingerprint.width} wide"
 
 
 def limit_patches(size: tuple[int, int], patch: int) -> tuple[int, int]:

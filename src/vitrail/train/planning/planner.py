@@ -14,7 +14,6 @@ from ...formatting import format_count
 from ...model import attention
 from ...model.config import T2T_PATCHES
 from ...runtime import Runtime
-from ...spec import ImageSpec
 from .. import losses
 from ..plan import (
     CNN_TEACHER,
@@ -44,20 +43,9 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
         UsageError: settings that contradict each other, or a field that does not exist.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    name, model, model_reasons = model_size.choose_model(fingerprint, request, runtime)
-    image = ImageSpec(
-        height=model.image_size[0],
-        width=model.image_size[1],
-        channels=model.channels,
-        low=fingerprint.low,
-        high=fingerprint.high,
-        bit_depth=fingerprint.bit_depth,
-        window=fingerprint.window,
-    )
-    image_reasons = dict.fromkeys(("image.low", "image.high"), fingerprint.range_reason)
-    image_reasons["image.bit_depth"] = fingerprint.depth_reason
-    image_reasons["image.window"] = fingerprint.window_reason
-    reasons |= model_reasons | {field: reason for field, reason in image_reasons.items() if reason}
+    name, model, model_reasons = model_size.choose_model(fingerprint, request, runtime.device)
+    image, image_reasons = model_size.draft_image_spec(fingerprint, model)
+    reasons |= model_reasons | image_reasons
     pretrain, why_pretrain = draft_pretrain_settings(request.pretrain, request.overrides)
     distill, why_distill = draft_distill_settings(request.overrides)
     recipe, why_recipe = augmentation_rules.draft_recipe(fingerprint, model, request, runtime.device)
@@ -128,7 +116,7 @@ def space_evaluations(plan: Plan, num_validation: int, request: TrainRequest) ->
     if recipe.num_evaluations <= max(most, 1) or "recipe.evaluate_every" in request.overrides:
         return plan, {}
     every = math.ceil(recipe.steps / max(most, 1))
-    why = f"{num_images:,} validation pictures each; a tenth of the time is for evaluations"
+    why = f"{format_count(num_images, 'validation picture')} each; a tenth of the time is for evaluations"
     spaced = dataclasses.replace(plan, recipe=dataclasses.replace(recipe, evaluate_every=every))
     return spaced, {"recipe.evaluate_every": why}
 
@@ -183,12 +171,7 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
     Raises:
         UsageError: sections contradict each other, or the number of classes.
     """
-    if plan.model.input_size != plan.image.size or plan.model.channels != plan.image.channels:
-        raise UsageError(
-            f"The model reads {plan.model.input_size[0]}x{plan.model.input_size[1]} pixels of {plan.model.channels} "
-            f"channels, but [image] gives {plan.image.height}x{plan.image.width} of {plan.image.channels}. "
-            "Give both by --image-size and --channels."
-        )
+    model_size.check_input_size(plan)
     if (task == "anomaly") != (plan.model.head == "bank"):
         raise UsageError(f'model.head="bank" belongs to --task anomaly. Got {plan.model.head} for {task}.')
     if (task == "segmentation") != plan.model.is_dense:

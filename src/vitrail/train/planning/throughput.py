@@ -7,7 +7,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...caller_state import set_own_threads
@@ -26,6 +26,9 @@ MEASURED_STEPS, WARM_UP = 12, 2
 MIN_TRIAL_STEPS = 2
 """Steps that are made even where no time is left to measure them."""
 MIN_MEASURED_STEPS, ENOUGH_SECONDS = 3, 5.0
+STEADY_RATIO = 1.1
+"""Largest ratio of the slowest to the fastest of the last measured steps at which no further ones are made: the number
+of steps is planned anew during the training, so a pace that is right to some per cent is enough."""
 MAX_MEASURED_TOKENS = 65_536
 """Most patches of a measured batch on one CPU: the pace of larger batches follows from fewer pictures."""
 MAX_CONTRADICTION = 1.5
@@ -46,7 +49,9 @@ class Throughput:
 
 
 def measure_throughput(context: PlanContext) -> Throughput:
-    """Train a copy of the model for at most fourteen steps in each phase; the last, with all patches, comes first.
+    """Train a copy of the model for five to fourteen steps in each phase; the last, with all patches, comes first.
+
+    Fourteen only where steps differ by more than a tenth, as beside other programs.
 
     A measurement takes half of the seconds that are left for measuring, but no fewer than two steps. A stage that took
     much longer than the others and its patches explain, as the first steps of a process do on a busy machine, is
@@ -87,7 +92,9 @@ def _measure_stage(context: PlanContext, stage: ProgressiveStage, limit: float) 
         now = time.perf_counter()
         seconds.append(now - before)
         before = now
-        enough = len(seconds) >= WARM_UP + MIN_MEASURED_STEPS and sum(seconds[WARM_UP:]) > ENOUGH_SECONDS
+        last = seconds[WARM_UP:][-MIN_MEASURED_STEPS:]
+        is_steady = len(last) == MIN_MEASURED_STEPS and max(last) <= STEADY_RATIO * min(last)
+        enough = is_steady or (len(last) == MIN_MEASURED_STEPS and sum(seconds[WARM_UP:]) > ENOUGH_SECONDS)
         late = len(seconds) >= MIN_TRIAL_STEPS and now - began > limit
         slow = len(seconds) <= WARM_UP and seconds[-1] > ENOUGH_SECONDS
         if context.group.world_size == 1 and (enough or late or slow):
@@ -125,7 +132,9 @@ def _limit_batch(context: PlanContext) -> tuple[Recipe, float]:
 
 MIN_GAIN = 1.1
 """How many times as fast fewer threads must be, to be taken in the place of all."""
-MEASURED_ROUNDS = 4
+MEASURED_ROUNDS, MIN_MEASURED_ROUNDS = 4, 2
+CLEAR_GAIN = 1.5
+"""How many times as fast as the next number of threads the fastest must be for no further round."""
 THREADS_MEASURED = "measured"
 """First word of the reason for a measured number of threads."""
 
@@ -142,8 +151,9 @@ def choose_threads(context: PlanContext) -> tuple[Plan, Reasons]:
     chosen = plan.compute.threads
     try:
         steps = _make_trial_steps(context, plan.recipe.progressive_stages()[-1])
-        for count in counts[::-1] * (1 + MEASURED_ROUNDS):  # the first round warms up
-            if time.perf_counter() > until and all(seconds.values()):
+        for number, count in itertools.product(range(1 + MEASURED_ROUNDS), counts[::-1]):  # the first round warms up
+            is_round_over = number > MIN_MEASURED_ROUNDS and count == counts[-1]
+            if (time.perf_counter() > until and all(seconds.values())) or (is_round_over and _is_clear(seconds)):
                 break
             set_own_threads(count)
             before = time.perf_counter()
@@ -162,3 +172,9 @@ def choose_threads(context: PlanContext) -> tuple[Plan, Reasons]:
     listed = ", ".join(f"{means[count]:.3f} s with {count}" for count in counts)
     compute = dataclasses.replace(plan.compute, threads=chosen)
     return dataclasses.replace(plan, compute=compute), {"compute.threads": f"{THREADS_MEASURED}: a step takes {listed}"}
+
+
+def _is_clear(seconds: Mapping[int, Sequence[float]]) -> bool:
+    """Whether one number of threads is so much faster than the next that further rounds would change nothing."""
+    fastest, second = sorted(statistics.fmean(each[1:]) for each in seconds.values())[:2]
+    return second > CLEAR_GAIN * fastest

@@ -12,6 +12,7 @@ from torch import Tensor
 from ...data.loader import Batch
 from ...data.preprocess import normalize
 from ...errors import DataError
+from ...formatting import format_count
 from ...model.vit import ViT, create_model
 from ...randomness import derive
 from .. import phase
@@ -80,7 +81,7 @@ def set_pretrain_batch_size(plan: Plan, dataset: Dataset) -> tuple[Plan, Reasons
     more = len(open_extra_images(plan.pretrain.extra_images, plan.data)) if plan.pretrain.extra_images else 0
     count += more
     pretrain = dataclasses.replace(plan.pretrain, batch_size=suggest_batch_size(count))
-    why = f"{'at most ' if more else ''}{count:,} pictures"
+    why = f"{'at most ' if more else ''}{format_count(count, 'picture')}"
     return dataclasses.replace(plan, pretrain=pretrain), {"pretrain.batch_size": why}
 
 

@@ -24,6 +24,7 @@ from ...data.source import MANIFEST_EXTENSIONS, ImageInput, Source
 from ...data.sources.class_folders import open_class_folders
 from ...data.sources.image_files import SkippedFiles, find_images
 from ...errors import DataError
+from ...formatting import format_count
 from ...spec import ImageSpec
 from ..dataset import RESIDENT_BYTES, Dataset
 from ..plan import Plan
@@ -86,7 +87,10 @@ def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | Non
         targets=np.zeros(len(all_images), np.int64),
         ids=[*(dataset.source.ids[row] for row in train.tolist()), *(extra.ids[row] for row in new.tolist())],
     )
-    note = f"Pre-training adds {len(new):,} pictures of {plan.pretrain.extra_images} to {len(train):,} for training"
+    note = (
+        f"Pre-training adds {format_count(len(new), 'picture')} of {plan.pretrain.extra_images} to "
+        f"{len(train):,} for training"
+    )
     left_out = " and ".join(f"{count:,} {why}" for why, count in skipped.items() if count)
     rows = np.arange(len(all_images))
     try:

@@ -116,6 +116,11 @@ def test_strips_that_would_be_squashed_are_named_with_the_way_forward():
         "side than along the other."
     )
     assert "such as --image-size 16x256, keeps more" in found.advice and "--image.fit crop" in found.advice
+    own = concern(
+        checked(of_arrays(*np.tile(strips[:, :, :200], (1, 8, 10))), ImageSpec(height=60, width=420, channels=1)),
+        "much-squashed",
+    )
+    assert "such as --image-size 48x768, keeps more" in own.advice, "longer than what the model reads already"
     wide = checked(of_arrays(*strips), ImageSpec(height=8, width=320, channels=1), patch=(2, 2))
     assert "much-squashed" not in [each.code for each in wide.issues]
 

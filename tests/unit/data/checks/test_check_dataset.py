@@ -52,7 +52,7 @@ def test_what_the_model_could_not_read_is_bad():
     pictures = np.zeros((4, 4, 2), np.uint8), np.full((4, 4), 4000, np.uint16), np.full((4, 4), 200, np.uint16)
     source = of_arrays(*pictures)
     (first, channels), (second, values) = check_dataset(source, everything(source), SPEC).bad_images
-    assert (first, channels) == ("a", "The model reads 1 channels, the picture has 2.")
+    assert (first, channels) == ("a", "The model reads 1 channel, the picture has 2.")
     assert (second, values[:38]) == ("b", "Values 0 to 255 become black to white.")
 
 

@@ -117,7 +117,10 @@ def test_links_are_left_out_and_say_how_to_pack_what_they_lead_to(tmp_path):
         tar.addfile(entry)
     found = index_samples(str(tmp_path), [("a.tar", TarShard.from_path(path))], ())
     assert names(found) == ["1.png"]
-    assert found.notes[0].startswith("Left out 1 links and devices") and "--hard-dereference" in found.notes[0]
+    assert (
+        found.notes[0].startswith("Left out 1 link or device, which holds no picture")
+        and "--hard-dereference" in found.notes[0]
+    )
 
 
 def test_D13_names_that_lead_elsewhere_become_harmless_text(tmp_path):

@@ -176,7 +176,7 @@ def test_packed_shards_are_left_out_and_named(tmp_path):
     four_shards(tmp_path)
     (tmp_path / "b.tar.gz").write_bytes(b"")
     notes = open_shard_folder(tmp_path, SETTINGS).notes
-    assert notes == ("Left out 1 packed shards, such as b.tar.gz; unpack them to use them.",)
+    assert notes == ("Left out 1 packed shard, such as b.tar.gz; unpack them to use them.",)
     for path in tmp_path.glob("*.tar"):
         path.unlink()
     with pytest.raises(DataError, match=r"No tar shards were found in .* Unpack the 1 packed ones, such as b\.tar\.gz"):

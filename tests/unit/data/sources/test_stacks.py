@@ -39,7 +39,7 @@ def test_D22_values_that_are_not_finite_are_said_of_their_picture_alone(wrong):
     values[2, 3, 3] = wrong
     source = open_source((values, LABELS))
     assert (decode_image(source.images[0], ImageSpec()) == 0).all()
-    with pytest.raises(DataError, match=r"1 of 64 values are not finite numbers \(NaN or infinity\)"):
+    with pytest.raises(DataError, match=r"1 of 64 values is not a finite number \(NaN or infinity\)"):
         decode_image(source.images[2], ImageSpec())
 
 

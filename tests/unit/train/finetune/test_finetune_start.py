@@ -293,6 +293,34 @@ def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
     assert frozen[-1] == 0
 
 
+@pytest.mark.parametrize(
+    ("size", "task", "grid"), [((60, 2000), "classification", (3, 85)), ((2000, 60), "anomaly", (144, 4))]
+)
+def test_strips_keep_their_shape_in_as_many_patches_as_a_square_and_masks_do_not(size, task, grid):
+    shape = dataclasses.replace(
+        BOTH, width=384, depth=12, heads=6, mlp_width=1536, patch=(14, 14), image_size=(518, 518)
+    )
+    some = weights.StartCheckpoint(
+        name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest=""
+    )
+    aspect = size[1] / size[0]
+    strips = dataclasses.replace(
+        PHOTOS, channels=1, height=size[0], width=size[1], aspects=(aspect, aspect), task=task, num_images=300
+    )
+    plan, reasons = finetune_planner.draft_finetune_plan(strips, WISHES, CPU, some)
+    assert plan.model.grid == grid and not plan.model.is_tiled
+    assert plan.image.size == plan.model.image_size
+    shown = f"all pictures are strips, mostly {size[0]} high, {size[1]} wide, whose shape is kept; of "
+    assert reasons["model.image_size"].startswith(shown)
+    for wishes in (
+        dataclasses.replace(WISHES, overrides={"image.fit": "pad"}), dataclasses.replace(WISHES, image_size=(224, 224)),
+    ):  # fmt: skip
+        square, _ = finetune_planner.draft_finetune_plan(strips, wishes, CPU, some)
+        assert square.model.image_size[0] == square.model.image_size[1]
+    masks, _ = finetune_planner.draft_finetune_plan(dataclasses.replace(strips, task="segmentation"), WISHES, CPU, some)
+    assert masks.model.image_size[0] == masks.model.image_size[1]
+
+
 def test_fields_of_the_start_are_kept_as_they_were_asked_for(checkpoint):
     wishes = dataclasses.replace(WISHES, overrides={"finetune.method": "lora", "finetune.lora_rank": "2"})
     plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))

@@ -123,7 +123,7 @@ def test_percentiles_are_widened_for_pictures_that_are_all_bright():
 def test_what_cannot_be_read_is_passed_over_and_named_if_it_is_all(tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no picture")
     assert found([tmp_path / "bad.png", np.zeros((5, 5), np.uint8)]).height == 5
-    with pytest.raises(DataError, match=r"None of 1 training pictures of films can be read\. The first: .*bad\.png"):
+    with pytest.raises(DataError, match=r"None of 1 training picture of films can be read\. The first: .*bad\.png"):
         found([tmp_path / "bad.png"])
 
 

@@ -295,7 +295,7 @@ def test_outputs_that_are_not_the_classes_are_refused():
 
 
 def test_an_image_description_that_is_not_the_model_s_is_refused():
-    with pytest.raises(UsageError, match=r"reads 28x28 pixels of 1 channels, but \[image\] gives 32x28 of 1"):
+    with pytest.raises(UsageError, match=r"reads 28x28 pixels of 1 channel, but \[image\] gives 32x28 of 1"):
         draft_plan(CLOTHES, wishes(overrides={"image.height": "32"}), MACHINE)
 
 

@@ -23,6 +23,8 @@ class Clock:
         self.now, self.seconds, self.steps, self.threads = 0.0, seconds, 0, 0
         self.first = 0.0
         """What the next step takes longer."""
+        self.growth = 1.0
+        """How many times as long each step takes as the one before."""
 
     def perf_counter(self) -> float:
         return self.now
@@ -33,7 +35,9 @@ class Clock:
     def make_steps(self, context: PlanContext, stage: object) -> Iterator[None]:
         for _ in itertools.count():
             self.steps += 1
-            self.now += self.seconds[self.threads or context.plan.compute.threads] + self.first
+            count = self.threads or context.plan.compute.threads
+            self.now += self.seconds[count] + self.first
+            self.seconds[count] *= self.growth
             self.first = 0.0
             yield
 
@@ -79,9 +83,12 @@ def test_threads_take_turns_and_the_trial_ends_with_its_share_of_the_time(clocke
     clock = clocked(with_1=1.0, with_2=4.5)
     throughput.choose_threads(context(2, until=20.0))  # a quarter of it is five seconds
     assert clock.steps == 2, "each at least once"
-    clock = clocked(with_1=0.1, with_2=0.4)
+    clock = clocked(with_1=0.1, with_2=0.12)
     throughput.choose_threads(context(2, until=20.0))
     assert clock.steps == 10
+    clock = clocked(with_1=0.1, with_2=0.4)
+    throughput.choose_threads(context(2, until=20.0))
+    assert clock.steps == 6, "one to warm up and two measured; a fourfold gain needs no more"
 
 
 def test_a_measurement_takes_half_of_what_is_left_and_two_steps_at_least(clocked):
@@ -94,7 +101,11 @@ def test_a_measurement_takes_half_of_what_is_left_and_two_steps_at_least(clocked
     assert clock.steps == 2 * stages
     clock = clocked(with_2=0.01)
     throughput.measure_throughput(context(2))
-    assert clock.steps == 14 * stages, "without a limit as many as before"
+    assert clock.steps == 5 * stages, "steady: two to warm up, three measured"
+    clock = clocked(with_2=0.01)
+    clock.growth = 1.2
+    throughput.measure_throughput(context(2))
+    assert clock.steps >= 14 * stages, "every step differs from the one before"
 
 
 def test_a_slow_first_step_of_the_process_is_no_price_of_its_stage(clocked):
