@@ -880,7 +880,8 @@ class ViTSegmenter(ViTEstimator):
         for answer, mask in zip(answers, masks, strict=True):
             if answer.shape != mask.shape:
                 raise UsageError(f"A mask needs the size of its picture, {list(answer.shape)}. Got {list(mask.shape)}.")
-            counts += count_areas(*(index_classes(each, self.classes_) for each in (answer, mask)), classes)
+            given, true = (index_classes(each, self.classes_) for each in (answer, mask))
+            counts += count_areas(given, true, classes)
         return mean_iou(counts)
 
 

@@ -194,7 +194,7 @@ def predictions_from_outputs(
         return ClassificationPredictions(**fields, **shared, defect_types=defect_types)
     outputs = outputs.reshape(len(rows), len(names))
     if task == "segmentation":
-        pixels = {"masks": masks, "confidences": confidences, "overlaps": overlaps}
+        pixels: dict[str, Any] = {"masks": masks, "confidences": confidences, "overlaps": overlaps}
         return RegressionPredictions(columns=names, values=outputs, **pixels, **shared)
     probabilities = None if task == "regression" else by.predict_proba(task, outputs)
     shared["is_unlike_known"] = by.unlike is not None and distances is not None

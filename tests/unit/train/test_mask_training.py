@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,17 +24,24 @@ from vitrail.data.source import UNKNOWN_PIXEL
 from vitrail.errors import UsageError
 from vitrail.evaluate.predictions import RegressionPredictions
 from vitrail.evaluate.segmentation_metrics import SegmentationMetrics
+from vitrail.files.safetensors_file import load_tensors
 from vitrail.model.class_maps import spread_logits
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor
 from vitrail.services.evaluation import evaluate_model, load_held_out
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
+from vitrail.train import time_budget
 from vitrail.train.batch_augment import augment_batch, move_masks
 from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
+from vitrail.train.finetune import finetune_planner, linear_probe, patch_head
+from vitrail.train.finetune.linear_probe import Candidate
 from vitrail.train.losses import check_loss_settings, mask_loss, mean_loss
-from vitrail.train.plan import Plan, Recipe
+from vitrail.train.plan import Plan, ProgressiveStage, Recipe
+from vitrail.train.planning import throughput
+from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import TrainRequest
+from vitrail.train.run_folder import RunFolder
 
 DENSE = dataclasses.replace(SHAPE, outputs=3, pool="patches", pool_blocks=2, image_size=(32, 24))
 
@@ -207,6 +215,73 @@ def test_tuning_begins_with_the_fitted_head_and_is_kept_only_if_better(tuned: tu
     )
 
 
+@pytest.fixture(scope="module")
+def asked(tuned: tuple[Path, list[Event]]) -> tuple[Path, list[Event]]:
+    """A run with mask queries."""
+    root = tuned[0].parent
+    changes = {"recipe.lr": "1e-3", "recipe.evaluate_every": "40", "model.queries": "6", "model.query_blocks": "2"}
+    return root / "asked", fit(root / "asked", root / "scenes", root / "theirs", steps=40, overrides=changes)
+
+
+def test_queries_learn_beside_the_fitted_head_and_stay_only_if_better(
+    tuned: tuple[Path, list[Event]], asked: tuple[Path, list[Event]]
+):
+    run, _ = asked
+    (plain, _), (table, ours) = (
+        (json.loads((each / "start.json").read_text()), load_tensors(each / "start.safetensors"))
+        for each in (tuned[0], run)
+    )
+    tried = {one["name"]: one for one in table["tuned"]}
+    assert list(tried) == ["the start, frozen", "0.5 of the way to tuned", "tuned", "tuned, without queries"]
+    assert table["frozen"] == plain["frozen"]  # the same head, fitted to the same features
+    assert tried["the start, frozen"]["figure"] == plain["tuned"][0]["figure"]
+    assert not ours["head.queries.classes.weight"].any() and ours["head.queries.queries"].std() > 0.5
+    (chosen,) = (one for one in table["tuned"] if one["chosen"])
+    assert chosen["figure"] == max(one["figure"] for one in table["tuned"])
+    losses = [row["loss"] for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "loss" in row]
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:2])
+    assert tried["tuned"]["loss"] != tried["tuned, without queries"]["loss"]
+    kept = load_bundle(run / "model").model.config.queries
+    assert kept == (0 if chosen["name"] in ("the start, frozen", "tuned, without queries") else 6)
+
+
+def test_queries_alone_learn_drawn_scenes():
+    """Of frozen patches and a head of zeros, whose loss is that of three equal classes."""
+    config = dataclasses.replace(DENSE, image_size=(32, 32), upsample=4, queries=6, query_blocks=2)
+    model, drawn = create_model(config, 0), [draw_scene(seed, (32, 32)) for seed in range(6)]
+    images = torch.from_numpy(np.stack([picture for picture, _ in drawn])).permute(0, 3, 1, 2).float() / 128 - 1
+    masks = torch.from_numpy(np.stack([mask for _, mask in drawn]))
+    assert model.head.queries is not None and model.head.linear is not None
+    for weights in model.head.linear.parameters():
+        torch.nn.init.zeros_(weights)
+    optimizer = torch.optim.Adam(model.head.queries.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(60):
+        loss = mean_loss(*mask_loss(spread_logits(model(images), config), masks, 0.0))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[0] < 1.3 and losses[-1] < 0.6 * losses[0]
+
+
+def test_a_run_whose_queries_do_not_help_has_a_model_without_them(
+    tuned: tuple[Path, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def best_without(name: str, metrics: object) -> Candidate:
+        return Candidate(name=name, figure_name="IoU", figure=float(name.endswith("without queries")), loss=1.0)
+
+    monkeypatch.setattr(linear_probe, "to_candidate", best_without)
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    changes = {"recipe.lr": "1e-3", "model.queries": "4", "model.query_blocks": "1"}
+    events = fit(tmp_path / "run", source, weights, steps=3, overrides=changes)
+    config = load_bundle(tmp_path / "run" / "model").model.config
+    assert plan_in(events).model.queries == 4 and (config.queries, config.upsample) == (0, 1)
+    (end,) = (event for event in events if isinstance(event, FinishEvent))
+    result = evaluate_model(Predictor.open(tmp_path / "run"), load_held_out(tmp_path / "run", None))
+    assert end.metrics is not None and result.metrics.to_json() == end.metrics.to_json()
+
+
 def test_a_tuned_run_answers_as_it_was_evaluated(tuned: tuple[Path, list[Event]]):
     run, events = tuned
     (end,) = (event for event in events if isinstance(event, FinishEvent))
@@ -265,6 +340,9 @@ def test_without_validation_pictures_nothing_is_tuned(tuned: tuple[Path, list[Ev
         list(
             training.fit(TrainRequest(data=data, weights=str(weights), overrides=changes), MACHINE, tmp_path / "other")
         )
+    with pytest.raises(UsageError, match=r"which --model.queries is for\. Give some"):
+        request = TrainRequest(data=data, weights=str(weights), overrides={"model.queries": "4"})
+        list(training.fit(request, MACHINE, tmp_path / "other"))
 
 
 def draw_grey(root: Path, n: int) -> Path:
@@ -292,6 +370,54 @@ def test_small_grey_pictures_are_learnt_from_scratch(tmp_path: Path):
     (end,) = (event for event in events if isinstance(event, FinishEvent))
     assert isinstance(end.metrics, SegmentationMetrics) and end.metrics.mean_iou is not None
     assert end.metrics.mean_iou > 0.7
+
+
+# -- Minutes
+
+
+class SlowFit:
+    """A simulated clock: every look takes 0.01 s, and a fit of the head 1.2 s, six times what is measured before."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.measured = 50.0, list[int]()
+        fit_head = patch_head.fit_patch_head
+        monkeypatch.setattr(time_budget, "time", self)
+        monkeypatch.setattr(throughput, "measure_throughput", lambda context: Throughput((ONE_STAGE,)))
+        monkeypatch.setattr(finetune_planner, "measure_feature_seconds", lambda *_: 0.01)
+        monkeypatch.setattr(finetune_planner, "measure_fit_seconds", self.measure)
+
+        def fit_slowly(*words: Any) -> Any:
+            self.now += 1.2
+            return fit_head(*words)
+
+        monkeypatch.setattr(patch_head, "fit_patch_head", fit_slowly)
+
+    def measure(self, patches: int, *_: object) -> float:
+        self.measured.append(patches)
+        return 0.2
+
+    def perf_counter(self) -> float:
+        self.now += 0.01
+        return self.now
+
+
+ONE_STAGE = ProgressiveStage(0.0, 1.0), 0.05
+
+
+def test_a_fit_that_takes_longer_than_was_measured_costs_steps_and_no_minutes(
+    tuned: tuple[Path, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    clock = SlowFit(monkeypatch)
+    events = fit(tmp_path / "run", source, weights, minutes=4 / 60)
+    plan = plan_in(events)
+    (patches,) = clock.measured
+    assert patches == 14 * plan.model.input_grid.patches  # of 14 training pictures
+    assert plan.recipe.steps == round((4 - 0.2 - 16 * 0.01 - 3 * 2 * 0.01) / 0.05)
+    (end,) = (event for event in events if isinstance(event, FinishEvent))
+    assert end.seconds == pytest.approx(4, rel=0.05)
+    followed = RunFolder(tmp_path / "run").read_plan().recipe
+    assert followed.steps < plan.recipe.steps and followed.steps_history[0][0] == 0
 
 
 # -- Tiles

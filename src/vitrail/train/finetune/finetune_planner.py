@@ -62,6 +62,8 @@ MIN_MASKS, MASK_BATCH = 10, 4
 """Training pictures with masks from which tuning pays, and pictures of a step."""
 MASK_UPSAMPLE = 4
 """Rows and columns of parts of a patch that have outputs of their own in tuning."""
+PART_FIELDS = ("upsample", "queries", "query_blocks")
+"""Fields of the model that a fitted head has no use for."""
 MASK_FREEZE_FRACTIONS = (0.5, 2 / 3, 5 / 6)
 """As `FREEZE_FRACTIONS`, of a training on masks."""
 MASK_ALPHAS = (0.5, 1.0)
@@ -686,6 +688,7 @@ def _end_with_probe(plan: Plan, reason: str, advice: str, request: TrainRequest)
     tunes = [f"finetune.{name}" for name in ("method", *METHOD_FIELDS)]
     useless = [name for name in request.overrides if name in tunes]
     useless += unused_settings.find_step_settings(request.overrides)
+    useless += [f"model.{name}" for name in PART_FIELDS if f"model.{name}" in request.overrides]
     if useless:
         raise UsageError(
             f"{reason[0].upper()}{reason[1:]}, which --{useless[0]} is for. {advice}, leave it out, or begin without "
