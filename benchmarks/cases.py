@@ -38,7 +38,9 @@ from vitrail.predict.predictor import Predictor
 from vitrail.services.evaluation import load_held_out
 from vitrail.train.dataset import Dataset
 
-SIZE, DIGIT_CASES, NOISE = 4, 430, 100
+SIZE, NOISE = 4, 100
+DIGIT_CASES = {"views": 430, "needle": 1200}
+"""Of 1,797 digits."""
 SETTINGS = ("mean", "max", "attention", "auto")
 WORDS = ("--data.targets", "label", "--group", "case", "--case", "auto", "--data.val_fraction", "0.2",
          "--data.test_fraction", "0.2")  # fmt: skip
@@ -82,7 +84,7 @@ def draw_digits(name: str, folder: Path, seed: int) -> None:
     pixels, generator = pixels.reshape(-1, 8, 8) * (255 / 16), np.random.default_rng(seed)
     order, cells = generator.permutation(len(digits)), []
     unused = {digit: iter(order[digits[order] == digit]) for digit in range(10)}
-    for case in range(DIGIT_CASES):
+    for case in range(DIGIT_CASES[name]):
         digit = case % 10
         if name == "views":
             images = [pixels[next(unused[digit])] + generator.normal(0, NOISE, (8, 8)) for _ in range(SIZE)]
@@ -94,7 +96,7 @@ def draw_digits(name: str, folder: Path, seed: int) -> None:
                 ramp = level + down * y + right * x + generator.normal(0, 5, (8, 8))
                 images.append(ramp if generator.random() < 0.5 else generator.uniform(0, 255, (8, 8)))
         for place, k in enumerate(generator.permutation(SIZE).tolist()):
-            cells.append((f"{case:03d}-{place}.png", f"digit {digit}", f"case {case:03d}"))
+            cells.append((f"{case:04d}-{place}.png", f"digit {digit}", f"case {case:04d}"))
             Image.fromarray(images[k].clip(0, 255).astype(np.uint8)).save(folder / cells[-1][0])
     write_manifest(folder, cells)
 

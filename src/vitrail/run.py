@@ -17,7 +17,6 @@ from .data.settings import MEMORY
 from .data.source import Task, parse_task
 from .errors import UsageError
 from .evaluate.compare import Comparison
-from .evaluate.decisions import add_prediction_sets
 from .evaluate.drift import FALSE_ALARMS, WatchReport
 from .evaluate.label_errors import LabelErrorReport
 from .evaluate.ood import OodComparison
@@ -298,7 +297,7 @@ class Run:
             )
         if isinstance(images, str | Path):
             predictions = add_folder_targets(predictions, list_named_folders([images]))
-        return add_prediction_sets(predictions, self.predictor.decisions, self.predictor.task) if sets else predictions
+        return self.predictor.add_sets(predictions) if sets else predictions
 
     @isolate
     def evaluate(

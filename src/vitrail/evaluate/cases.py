@@ -106,10 +106,10 @@ class CasePool:
             positive: of two classes, the one that `max` looks at.
         """
         if self.method == "max":
-            told = np.repeat(values[:, [positive]], values.shape[1], 1) if positive is not None else values
+            ranked = np.repeat(values[:, [positive]], values.shape[1], 1) if positive is not None else values
             largest = np.full((members.max(initial=-1) + 1, values.shape[1]), -np.inf)
-            np.maximum.at(largest, members, told)
-            raw = (told == largest[members]).astype(np.float64)  # images that say the same share it
+            np.maximum.at(largest, members, ranked)
+            raw = (ranked == largest[members]).astype(np.float64)  # images that say the same share it
         else:
             tops = np.full(members.max(initial=-1) + 1, -np.inf)
             logits = scores.astype(np.float64) if self.method == "attention" else np.zeros(len(members))
@@ -199,9 +199,10 @@ def find_case_targets(
     np.fmax.at(high, members, table)
     if len(wrong := np.argwhere(low < high)):
         case, column = wrong[0].tolist()
-        ends = [low[case, column], high[case, column]]
-        told = " and of ".join(outputs[int(end)] for end in ends) if is_class else " and ".join(f"{e:g}" for e in ends)
-        of = told if is_class else f"{outputs[column]} {told}"
+        first, second = low[case, column], high[case, column]
+        of = f"{outputs[column]} {first:g} and {second:g}"
+        if is_class:
+            of = f"{outputs[int(first)]} and of {outputs[int(second)]}"
         raise DataError(
             f"Pictures of one case share one answer, and case {names[case]!r} has pictures of {of}: group them by "
             "another column, or mend that."
@@ -287,8 +288,8 @@ def predict_cases(
         decisions=pool.decisions,
     )  # fmt: skip
     shares = compute_shares(table, pooled, members)
-    told = np.lexsort((np.arange(len(shares)), -shares))  # the largest share first, of equal ones the first image
-    loudest = {int(members[row]): row for row in reversed(told.tolist())}
+    order = np.lexsort((-shares, members))  # by case, the largest share first, of equal ones the first image
+    loudest = order[np.unique(members[order], return_index=True)[1]].tolist()
     unlike = np.ones(len(names), bool)
     np.logical_and.at(unlike, members, [why == UNLIKE for why in predictions.abstain_column()])
     reasons = [
@@ -296,7 +297,7 @@ def predict_cases(
     ]
     table = replace(
         table,
-        paths=tuple(predictions.paths[loudest[case]] for case in range(len(names))),
+        paths=tuple(predictions.paths[row] for row in loudest),
         abstain_reasons=tuple(reasons) if any(reasons) else (),
         is_unlike_known=predictions.is_unlike_known,
     )

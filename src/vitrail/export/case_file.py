@@ -57,8 +57,8 @@ class CaseModule(nn.Module):
         if scores is not None:
             weights = scores.double().softmax(0)[:, None].expand_as(values)
         elif self.method == "max":
-            told = values if self.positive is None else values[:, self.positive, None].expand_as(values)
-            largest = (told == told.amax(0, keepdim=True)).double()
+            ranked = values if self.positive is None else values[:, self.positive, None].expand_as(values)
+            largest = (ranked == ranked.amax(0, keepdim=True)).double()
             weights = largest / largest.sum(0, keepdim=True)
         else:
             weights = torch.ones_like(values) / torch.ones_like(values).sum(0, keepdim=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from ..evaluate.calibration import TargetScaling, read_scaling
 from ..evaluate.cases import CasePool, predict_cases, read_case_pool
 from ..evaluate.decisions import (
     Decisions,
+    add_prediction_sets,
     average_decisions,
     average_predictions,
     predictions_from_outputs,
@@ -207,6 +208,17 @@ class Predictor:
             DataError: images of one case have different targets.
         """
         return predict_cases(self.require_cases(), self.task, self.scaling, predictions, groups)
+
+    def add_sets(self, predictions: TaskPredictions) -> TaskPredictions:
+        """The table with conformal sets or ranges, and of its cases those that were fitted to cases.
+
+        Raises:
+            UsageError: as `require_sets_support`.
+        """
+        cases: Any = predictions.cases  # of the type of the predictions
+        if cases is not None:
+            cases = add_prediction_sets(cases, self.require_cases().decisions, self.task)
+        return replace(add_prediction_sets(predictions, self.decisions, self.task), cases=cases)
 
     def with_decisions(self, decisions: Decisions) -> Predictor:
         """The same model with other decisions.

@@ -15,7 +15,7 @@ from ..evaluate.decisions import describe_limits
 from ..evaluate.inference import DEFAULT_SETTINGS
 from ..evaluate.mask_overlap import MaskComparison
 from ..evaluate.metrics import CASES_SUFFIX
-from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions
 from ..files import atomic
 from ..model.vit import ViT
 from ..predict.predictor import Predictor

@@ -259,8 +259,8 @@ def _add_case_file(model_name: str, result: ExportResult, path: Path, trained_on
         case_file.write_case_file(member, draft)
         proof = case_file.verify_case_file(draft, model_file, member, preprocess_decoded(decoded, member.spec))
         atomic.commit_draft(draft, path)
-    told = str(proof).replace("pictures", "cases")
-    return replace(result, notes=(*result.notes, f"cases are pooled by {path.name}, {told}"))
+    compared = str(proof).replace("pictures", "cases")
+    return replace(result, notes=(*result.notes, f"cases are pooled by {path.name}, {compared}"))
 
 
 def _export_page(model_name: str, out: Path, options: ExportOptions, trained_on: object | None) -> ExportResult:

@@ -93,7 +93,7 @@ def test_numbers_are_compared_by_the_size_of_the_largest():
 def test_a_picture_on_a_threshold_is_counted_and_not_refused():
     one = member("mean, indexed", "multilabel", "labels")
     images = pictures(one.spec, 12)
-    outputs, _ = one.compute_outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous())
+    outputs = one.compute_outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()).outputs
     chance = float(one.decisions.predict_proba("multilabel", outputs)[4, 0]) - 5e-6
     one = dataclasses.replace(one, decisions=dataclasses.replace(one.decisions, thresholds=(chance, 0.5, 0.5)))
 

@@ -244,7 +244,7 @@ class Predict(Command):
 
     def _predict_with_torch(self, images: Sequence[Path], groups: Sequence[str]) -> tuple[TaskPredictions, list[str]]:
         """The predictions, and what the model was not fitted for."""
-        from ...evaluate.decisions import add_prediction_sets, describe_limits, require_sets_support
+        from ...evaluate.decisions import describe_limits, require_sets_support
         from ...evaluate.predictions import concat_predictions
         from ...predict.predictor import drop_skipped_groups
         from ...services.defect_maps import require_maps, write_defect_maps
@@ -269,5 +269,5 @@ class Predict(Command):
             print(f"{format_count(count, 'map')} written to {self.maps}", file=sys.stderr)
         limits = describe_limits(predictor.task, [member.decisions for member in predictor.members])
         if self.sets:
-            predictions = add_prediction_sets(predictions, predictor.decisions, predictor.task)
+            predictions = predictor.add_sets(predictions)
         return predictions, limits
