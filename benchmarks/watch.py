@@ -1,14 +1,13 @@
 """False alarms of `vitrail watch` in simulated months without a change, and the days until it notices one.
 
-    python benchmarks/watch.py [--elpv ELPV]
+    python benchmarks/watch.py
 
-A small model is trained on Fashion-MNIST without the class Bag, and one on ELPV's cells without those that are surely
-defective. Its scores and features are computed once for the test pictures of every condition: as they are, darker,
-blurred, of another camera (gamma, contrast, noise), and those of the class that the training had not. Months are drawn
-from these without replacement: the reference, then days of pictures, so that a month without a change has none.
+A small model is trained on Fashion-MNIST without the class Bag. Its scores and features are computed once for the test
+pictures of every condition: as they are, darker, blurred, of another camera (gamma, contrast, noise), and those of the
+class that the training had not. Months are drawn from these without replacement: the reference, then days of pictures,
+so that a month without a change has none.
 
-Rows `null` have 1,000 months of 30 days; of `grouped` ones every picture comes with four copies on the same day, which
-the promise counts as one group, or wrongly as five pictures. Rows `drift` have ten days without a change and thirty
+Rows `null` have 1,000 months of 30 days. Rows `drift` have ten days without a change and thirty
 with it: on all pictures, or on a tenth of them (new class), or with twice the share of one class (prevalence). Rows
 that are there are kept. Writes benchmarks/results/watch.json.
 """
@@ -23,9 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from elpv import read_cells
 from making.records import Results, Row, commit
-from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 import vitrail
@@ -64,28 +61,18 @@ class Pool(NamedTuple):
 def main() -> None:
     """Train, score the pools, simulate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--elpv", type=Path, help="ELPV's folder with labels.csv and images/")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     results = Results("watch")
-    makers = {"fashion-mnist": make_fashion_pool}
-    if options.elpv is None:
-        print("watch: no solar cells, they need --elpv; see --help")
-    else:
-        makers["elpv"] = partial(make_cells_pool, elpv=options.elpv)
-    for source, make in makers.items():
-        pool = make(options.folder)
-        few, many = pool.per_day[0], pool.per_day[-1]
-        for per_day, promise in dict.fromkeys(((few, PROMISE), (many, PROMISE), (few, 1.0))):
-            key: Row = {"source": source, "kind": "null", "per_day": per_day, "promise": promise}
-            print(results.row(key, partial(simulate_null, pool, per_day, promise)), flush=True)
-        for per_day in pool.per_day:
-            for drift in ("darkening", "blur", "camera", "new class", "prevalence"):
-                key = {"source": source, "kind": "drift", "drift": drift, "per_day": per_day}
-                print(results.row(key, partial(simulate_drift, pool, drift, per_day)), flush=True)
-        for respected in (True, False):
-            key = {"source": source, "kind": "grouped", "per_day": few, "respected": respected}
-            print(results.row(key, partial(simulate_null, pool, few, PROMISE, 5, respected)), flush=True)
+    source, pool = "fashion-mnist", make_fashion_pool(options.folder)
+    few, many = pool.per_day[0], pool.per_day[-1]
+    for per_day, promise in dict.fromkeys(((few, PROMISE), (many, PROMISE), (few, 1.0))):
+        key: Row = {"source": source, "kind": "null", "per_day": per_day, "promise": promise}
+        print(results.row(key, partial(simulate_null, pool, per_day, promise)), flush=True)
+    for per_day in pool.per_day:
+        for drift in ("darkening", "blur", "camera", "new class", "prevalence"):
+            key = {"source": source, "kind": "drift", "drift": drift, "per_day": per_day}
+            print(results.row(key, partial(simulate_drift, pool, drift, per_day)), flush=True)
     results.write({})
     results.path.with_suffix(".md").write_text(describe(results.rows), encoding="utf-8")
 
@@ -97,28 +84,15 @@ def describe(rows: list[Row]) -> str:
         "|---|---:|---:|---:|",
     ]
     for row in rows:
-        if row["kind"] == "drift":
-            continue
-        groups = (
-            ""
-            if row["kind"] == "null"
-            else (
-                f", each five times, as {'groups' if row['respected'] else 'five pictures: the promise does not hold'}"
-            )
-        )
-        promise = row.get("promise", PROMISE)
-        lines.append(
-            f"| {row['per_day']}{groups} ({row['source']}) | {promise:g} | {row['alarms_in_a_month']:.3f} | "
-            f"{row['months_with_an_alarm']:.1%} |"
-        )
+        if row["kind"] != "drift":
+            alarms = f"{row['alarms_in_a_month']:.3f} | {row['months_with_an_alarm']:.1%}"
+            lines.append(f"| {row['per_day']} | {row['promise']:g} | {alarms} |")
     lines += ["", "| change | pictures a day | days until noticed: 10 %, median, 90 % of the changes | in 30 days |"]
     lines.append("|---|---|---|---:|")
     for row in rows:
         if row["kind"] == "drift":
             days = ", ".join("more than 30" if one is None else str(one) for one in row["days_until_noticed"])
-            lines.append(
-                f"| {row['drift']} ({row['source']}) | {row['per_day']} | {days} | {row['noticed_in_30_days']:.0%} |"
-            )
+            lines.append(f"| {row['drift']} | {row['per_day']} | {days} | {row['noticed_in_30_days']:.0%} |")
     return "\n".join(lines) + "\n"
 
 
@@ -135,24 +109,6 @@ def make_fashion_pool(folder: Path) -> Pool:
     run = fit(folder / "watch-fashion-mnist", images[train], names[targets[train]], 800, "vit_nano_patch4_28")
     old, new = test[known[test]], test[~known[test]]
     return score_pool(run, images[old], images[new], targets[old], 4000, (10, 30, 100))
-
-
-def make_cells_pool(folder: Path, elpv: Path) -> Pool:
-    """A model of solar cells, sound or perhaps defective, and its scores of half and of surely defective ones."""
-    cells = read_cells(elpv / "labels.csv")
-    images = np.stack([_read_cell(elpv / name) for name, _, _ in cells])
-    shares = np.array([share for _, share, _ in cells])
-    order = np.random.default_rng(0).permutation(np.flatnonzero(shares < 0.9))
-    train, test = np.split(order, [len(order) // 2])
-    targets = (shares > 0.1).astype(np.int64)
-    names = np.array(["sound", "doubtful"], object)[targets]
-    run = fit(folder / "watch-elpv", images[train], names[train], 300, "vit_tiny_patch16_96")
-    return score_pool(run, images[test], images[shares > 0.9], targets[test], 450, (10,))
-
-
-def _read_cell(path: Path) -> np.ndarray:
-    with Image.open(path) as image:
-        return np.asarray(image.convert("L").resize((96, 96), Image.Resampling.BOX))
 
 
 def fit(folder: Path, images: np.ndarray, names: np.ndarray, steps: int, model: str) -> vitrail.Run:
@@ -189,29 +145,22 @@ def score_pool(
 # -- Months.
 
 
-def dated(images: ScoredImages, days: np.ndarray, month: int, groups: np.ndarray | None = None) -> ScoredImages:
+def dated(images: ScoredImages, days: np.ndarray, month: int) -> ScoredImages:
     """The images with a day each, and names that differ from month to month, by which ties are broken."""
     times = np.datetime64("2026-01-01T12:00:00") + days.astype("timedelta64[D]")
     return ScoredImages(
-        ids=tuple(f"{month}-{row}" for row in range(len(images))), times=times.astype("datetime64[s]"), groups=groups,
+        ids=tuple(f"{month}-{row}" for row in range(len(images))), times=times.astype("datetime64[s]"), groups=None,
         distances=images.distances, scores=images.scores, abstained=images.abstained,
     )  # fmt: skip
 
 
-def simulate_null(pool: Pool, per_day: int, promise: float, copies: int = 1, respected: bool = False) -> Row:
-    """Months without a change: alarms in each.
-
-    Args:
-        copies: how often each picture comes on its day.
-        respected: whether the copies are groups.
-    """
+def simulate_null(pool: Pool, per_day: int, promise: float) -> Row:
+    """Months without a change: alarms in each."""
     clean, alarms = pool.scored["clean"], []
     for month in range(MONTHS):
         rows = np.random.default_rng((1, month)).permutation(len(clean))[: pool.reference + 30 * per_day]
         reference = clean.take(rows[: pool.reference])
-        repeated = np.repeat(rows[pool.reference :], copies)
-        groups = np.repeat(np.arange(30 * per_day), copies) if respected else None
-        stream = dated(clean.take(repeated), np.repeat(np.arange(30), per_day * copies), month, groups)
+        stream = dated(clean.take(rows[pool.reference :]), np.repeat(np.arange(30), per_day), month)
         days = watch_days("classification", pool.names, reference, stream, promise)[1]
         alarms.append(sum(len(day.alarms) for day in days))
     found = np.array(alarms)

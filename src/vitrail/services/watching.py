@@ -46,8 +46,6 @@ WATCH_FOLDER, PAGE_FILE = "watch", "watch.html"
 DATE_COLUMN_NAMES = (
     "date", "day", "time", "datetime", "timestamp", "taken", "acquired", "studydate", "acquisitiondate", "created",
 )  # fmt: skip
-FEW_IMAGES = 200
-"""Below so many images of the reference a note says that changes are found late."""
 MONTH = "month"
 Track = Callable[[Iterator[Any], int], Iterator[Any]]
 
@@ -186,11 +184,6 @@ def _join(parts: Sequence[ScoredImages]) -> ScoredImages | None:
 def _describe_limits(reference: ScoredImages, images: ScoredImages, found: _FoundImages) -> list[str]:
     """What limits the promise or the test, in sentences."""
     notes = []
-    if len(reference) < FEW_IMAGES:
-        notes.append(
-            f"The stream is compared with {format_count(len(reference), 'picture')} only: the promise holds, but "
-            "changes are found late."
-        )
     if reference.groups is not None and images.groups is None:
         notes.append(
             "The run groups its pictures, and those of the stream have no groups: each counts alone, and the promise "
