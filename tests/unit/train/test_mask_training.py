@@ -341,7 +341,9 @@ def test_without_validation_pictures_nothing_is_tuned(tuned: tuple[Path, list[Ev
             training.fit(TrainRequest(data=data, weights=str(weights), overrides=changes), MACHINE, tmp_path / "other")
         )
     with pytest.raises(UsageError, match=r"which --model.queries is for\. Give some"):
-        request = TrainRequest(data=data, weights=str(weights), overrides={"model.queries": "4"})
+        request = TrainRequest(
+            data=data, weights=str(weights), overrides={"model.queries": "4", "model.query_blocks": "2"}
+        )
         list(training.fit(request, MACHINE, tmp_path / "other"))
 
 
