@@ -30,11 +30,12 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import vitrail
+from vitrail.data.parallel import ImageName
 from vitrail.evaluate.cases import fit_case_pool
 from vitrail.evaluate.inference import run_inference_with_features
 from vitrail.evaluate.metrics import ClassificationMetrics
 from vitrail.evaluate.task_metrics import TaskMetrics, compute_metrics
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import MemberOutputs, Predictor
 from vitrail.services.evaluation import load_held_out
 from vitrail.train.dataset import Dataset
 
@@ -143,13 +144,15 @@ def measure(folder: Path, draw: Callable[[], None], words: tuple[object, ...], s
         outputs, features = run_inference_with_features(member.model, store, rows, member.spec, member.settings, task)
         assert source.groups is not None
         read[split] = outputs, features, source.targets[rows], source.groups[rows]
-    *_, targets, groups = read["test"]
+    outputs, features, targets, groups = read["test"]
+    names = [ImageName("", labelled.source.ids[row]) for row in labelled.rows]
     found: Row = {}
     for setting in SETTINGS:
         pool = fit_case_pool(setting, task, run.plan.decisions, member.classes, None, *read["val"],
                              member.decisions.temperature, run.plan.seed)  # fmt: skip
         predictor = Predictor([replace(member, case_pool=pool)])
-        table = predictor.add_cases(replace(predictor.predict(labelled.images), targets=targets, split="test"), groups)
+        table = predictor.decide(names, [MemberOutputs(outputs, None, pool.score_images(features))])
+        table = predictor.add_cases(replace(table, targets=targets, split="test"), groups)
         found["pictures"] = figures(compute_metrics(table, None, groups))
         found[setting] = {**figures(compute_metrics(table.cases)), "method": pool.method, "reason": pool.reason}
     counts = {split: [len(held), len(np.unique(held))] for split, (*_, held) in read.items()}

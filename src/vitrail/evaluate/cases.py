@@ -141,7 +141,7 @@ class PooledCases(NamedTuple):
     outputs: Float64[np.ndarray, "m K"]
     """As a model's outputs: logits, or standardized numbers."""
     values: Float64[np.ndarray, "n K"]
-    """What each image said."""
+    """What each image says: its calibrated probabilities, or numbers."""
     weights: Float64[np.ndarray, "n K"]
     """The weight of each image."""
 
