@@ -198,7 +198,10 @@ def test_folders_of_one_name_in_several_class_folders_are_told_with_counts_and_t
         "--data.class_level 2"
     )
     source = opened(root, class_level=2)
-    assert source.classes == ("cat", "dog") and source.targets.tolist() == [0, 0, 0, 1, 1] and not source.notes
+    assert source.classes == ("cat", "dog") and source.targets.tolist() == [0, 0, 0, 1, 1]
+    (note,) = source.notes
+    assert note.startswith("Beside those of the classes there are folders such as 'north'. If they are days, persons")
+    assert not opened(root, class_level=2, group="folder").notes
     assert list(source.metadata["folder"]) == ["north", "south", "south", "north", "south"]
     assert opened(root, class_level=2, group="folder").groups.tolist() == ["north", "south", "south", "north", "south"]
 
