@@ -462,7 +462,9 @@ def drop_skipped_groups(
         UsageError: not one for each image.
     """
     if len(groups) != len(images):
-        raise UsageError(f"Each of {len(images):,} pictures needs the name of its case. Got {len(groups):,} names.")
+        raise UsageError(
+            f"Every picture needs the name of its case: {format_count(len(images), 'name')}. Got {len(groups):,}."
+        )
     bad = {name for name, _ in skipped}
     names = ["" if isinstance(image, bytes) else image_path(image) for image in images]
     return [group for i, (name, group) in enumerate(zip(names, groups, strict=True)) if (name or str(i)) not in bad]

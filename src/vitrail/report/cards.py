@@ -150,7 +150,7 @@ def compare_with_cases(metrics: TaskMetrics, cases: TaskMetrics) -> list[CaseLin
 
 def format_case_table(metrics: TaskMetrics, cases: TaskMetrics) -> str:
     """`compare_with_cases` as text."""
-    heads = f"{metrics.n:,} pictures", f"{cases.n:,} cases"
+    heads = format_count(metrics.n, "picture"), format_count(cases.n, "case")
     lines = [f"{'':<28}  {heads[0]:>24}  {heads[1]:>24}"]
     for pair in compare_with_cases(metrics, cases):
         cells = [f"{one.value} ({one.interval})" if one.interval != "–" else one.value for one in pair]
