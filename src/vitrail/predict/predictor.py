@@ -463,7 +463,7 @@ def drop_skipped_groups(
     """
     if len(groups) != len(images):
         raise UsageError(
-            f"Every picture needs the name of its case: {format_count(len(images), 'name')}. Got {len(groups):,}."
+            f"Each of {format_count(len(images), 'picture')} needs the name of its case. Got {len(groups):,}."
         )
     bad = {name for name, _ in skipped}
     names = ["" if isinstance(image, bytes) else image_path(image) for image in images]

@@ -53,7 +53,7 @@ def test_a_crop_fraction_resizes_to_more_and_keeps_the_middle(fraction, size):
     images = torch.randint(0, 256, (1, 3, *size), dtype=torch.uint8)
     spec = ImageSpec(height=224, width=224, fit="crop", crop_fraction=fraction)
     short = {0.875: 256, 0.9: 248}[fraction]
-    inner = tuple(round(side * short / min(size)) for side in size)
+    inner = tuple(side * short // min(size) for side in size)
     whole = resize_batch(images, inner, "bicubic")
     top, left = (inner[0] - 224) // 2, (inner[1] - 224) // 2
     assert spec.resize_size == (short, short)

@@ -102,7 +102,7 @@ def test_whole_weights_are_copies_where_a_step_sees_every_picture():
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        (np.ones(3), r"must hold one number for each of the 120 pictures\. Got shape \[3\]"),
+        (np.ones(3), r"must hold one number for each of 120 pictures\. Got shape \[3\]"),
         (np.ones((120, 2)), r"Got shape \[120, 2\]"),
         (np.where(np.arange(120) == 7, -0.5, 1), r"sample_weight must be 0 or more\. Got -0\.5 in row 7"),
         (np.where(np.arange(120) == 7, np.nan, 1), r"sample_weight contains NaN"),
@@ -119,11 +119,11 @@ def test_weights_that_are_none_say_why(kind, weights, words):
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        (np.arange(3), r"groups must hold one group for each of the 120 pictures\. Got shape \[3\]"),
+        (np.arange(3), r"groups must hold one group for each of 120 pictures\. Got shape \[3\]"),
         ([None] + ["a"] * 119, r"name the group of every picture\. Got None in row 0"),
         (np.where(np.arange(120) == 7, np.nan, 1), r"Got nan in row 7"),
         (pandas.Series(["a"] * 119 + [None], dtype="string"), r"Got (nan|<NA>) in row 119"),
-        (np.zeros((120, 2)), r"one group for each of the 120 pictures\. Got shape \[120, 2\]"),
+        (np.zeros((120, 2)), r"one group for each of 120 pictures\. Got shape \[120, 2\]"),
     ],
 )
 def test_groups_that_are_none_say_why(groups, words):

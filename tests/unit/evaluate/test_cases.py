@@ -251,7 +251,7 @@ def test_what_cannot_be_had_is_refused_in_one_sentence():
     with pytest.raises(UsageError, match=r"takes 20 of them; there are 1"):
         check_case_settings("attention", "classification", groups, groups, 0)
     table = table_of(np.zeros((2, 2), np.float32))
-    with pytest.raises(UsageError, match=r"Every picture needs the name of its case: 2 names\. Got 1"):
+    with pytest.raises(UsageError, match=r"Each of 2 pictures needs the name of its case\. Got 1"):
         predict_cases(CasePool(method="mean"), "classification", None, table, ["a"])
 
 

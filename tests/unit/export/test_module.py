@@ -27,7 +27,7 @@ CASES = [
 
 
 def told_by_run(one, images):
-    outputs, distances, _ = one.compute_outputs(to_batch_tensor(images))
+    outputs, distances, *_ = one.compute_outputs(to_batch_tensor(images))
     rows = [("", str(row)) for row in range(len(images))]
     return predictions_from_outputs(
         one.task, outputs, one.classes, one.scaling, rows, decisions=one.decisions, distances=distances

@@ -116,7 +116,7 @@ def test_a_bank_has_no_parameters_and_is_stored_as_float16(model: ViT):
     ("changes", "message"),
     [
         ({"bank_size": 0}, r'head="bank" has a bank_size'),
-        ({"bank_size": -1}, "bank_size must be 0 or more. Got -1"),
+        ({"bank_size": -1}, "bank_size and queries must be 0 or more. Got bank_size=-1, queries=0"),
         ({"head": "linear"}, r'no other head. Got head="linear", 20'),
         ({"outputs": 2}, r'needs pool="patches" and outputs=1, the score. Got pool="patches" and outputs=2'),
         ({"pool": "mean"}, r'Got pool="mean" and outputs=1'),

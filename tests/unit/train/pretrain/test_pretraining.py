@@ -161,7 +161,9 @@ def send_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, send_in_step_2):
     send_in_step_2(signal.SIGTERM)
-    with pytest.raises(InterruptedRun, match=r"at step 2 of 4 of the pre-training, saved\. Continue with") as stopped:
+    with pytest.raises(
+        InterruptedRun, match=r"at step 2 of 4 of the pre-training, saved\. Continue in Python"
+    ) as stopped:
         fit(pretrain__steps=4)
     assert stopped.value.exit_code == 143
     assert (tmp_path / "run" / "checkpoints" / "pretrain" / "step-00000002").is_dir()
