@@ -56,7 +56,7 @@ def run_trainer(
     """
     run, plan, dataset, group = context.run, context.plan, context.dataset, context.group
     predicted_seconds = events.read_step_seconds(run.path)
-    budget = _make_time_budget(run, plan, start, predicted_seconds)
+    budget = _make_time_budget(context, start, predicted_seconds)
     if budget is not None and budget.is_short_before_first_step(plan.recipe, start):
         plan = _replan(run, plan, budget, 0)
     plan = broadcast_plan(group, plan)
@@ -122,14 +122,16 @@ def run_trainer(
     return plan
 
 
-def _make_time_budget(run: RunFolder, plan: Plan, start: int, predicted_seconds: Sequence[float]) -> TimeBudget | None:
+def _make_time_budget(context: TrainContext, start: int, predicted_seconds: Sequence[float]) -> TimeBudget | None:
     """The budget of a plan's minutes; None without minutes."""
+    run, plan = context.run, context.plan
     if not plan.minutes:
         return None
     recipe = plan.recipe
     progress = recipe.progress(start) if start < recipe.steps else 0.0
     prices, is_measured = _step_prices(plan, predicted_seconds), len(predicted_seconds) > 0
-    least = 1 if plan.finetune.from_checkpoint else MIN_STEPS  # a start that is fitted stays unless tuning is better
+    keeps_start = plan.finetune.from_checkpoint and context.group.world_size == 1  # unless tuning is better
+    least = 1 if keeps_start else MIN_STEPS
     return TimeBudget(60 * plan.minutes, run.clock, prices, is_measured=is_measured, progress=progress, min_steps=least)
 
 

@@ -222,7 +222,7 @@ def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(f
         raise DataError("The disk is gone.")
 
     monkeypatch.setattr(trainer, "train_steps", broken)
-    with pytest.raises(DataError, match=r"The disk is gone\. Step 2 of 4 is saved\. Continue with: vitrail train"):
+    with pytest.raises(DataError, match=r"The disk is gone\. Step 2 of 4 is saved\. Continue in Python with"):
         fit(drawn(), steps=4)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

@@ -132,9 +132,7 @@ def test_A5_a_signal_in_the_features_saves_them_and_says_how_to_go_on(weights, t
     asked = Collect(2, lambda: os.kill(os.getpid(), signal.SIGTERM))
     monkeypatch.setattr(features, "run_inference", asked)
     run = tmp_path / "run"
-    with pytest.raises(
-        InterruptedRun, match=rf"Interrupted in the features of 16 of \d+ train .*--resume {run}"
-    ) as end:
+    with pytest.raises(InterruptedRun, match=rf"features of 16 of \d+ train .*\.open\(\"{run}\"\)\.resume") as end:
         fit(run, weights)
     assert end.value.exit_code == 143 and len(list((run / "features").iterdir())) == 1
     monkeypatch.setattr(features, "run_inference", Collect(1, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
