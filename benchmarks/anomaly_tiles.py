@@ -2,11 +2,13 @@
 
     python benchmarks/anomaly_tiles.py DINOV2            # the folder of dinov2-small
     python benchmarks/anomaly_tiles.py DINOV2 --side 616 --model-side 224
+    python benchmarks/anomaly_tiles.py DINOV2 --cells ELPV --good 60 --held-out 40 --each 24 --model-side 168
 
 A drawn factory in MVTec AD's layout: good pictures are a woven texture of SIDE x SIDE pixels with its own grain, light
-and place, defects the same with one scratch, spot or missing part of 6, 12, 24 or 60 pixels, and masks. One run
-reads each picture whole, shrunk to the model's size, the other in as many tiles as the plan would choose. Everything
-else is the plan of `vitrail train FOLDER --task anomaly --weights DINOV2`.
+and place, or solar cells of 300 x 300 pixels that the experts call certainly sound; defects the same with one scratch,
+spot or missing part of 6, 12, 24 or 60 pixels, and masks. One run reads each picture whole, shrunk to the model's size,
+the other in as many tiles as the plan would choose. Everything else is the plan of `vitrail train FOLDER --task anomaly
+--weights DINOV2`.
 
 Rows, pictures and runs are kept. Writes benchmarks/results/anomaly-tiles.json and .md.
 """
@@ -17,9 +19,11 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from elpv import read_cells
 from making.records import RESULTS, Results, Row, commit
 from PIL import Image
 from planted_heads import table
@@ -27,6 +31,7 @@ from scipy.ndimage import gaussian_filter
 
 import vitrail
 
+CELL_SIDE = 300
 SIZES = (6, 12, 24, 60)
 """Longer side of a defect in pixels."""
 KINDS = ("scratch", "spot", "missing")
@@ -60,20 +65,25 @@ def plant_defect(texture: np.ndarray, kind: str, size: int, seed: int) -> tuple[
     return np.where(mask, flat, texture), mask
 
 
-def draw_factory(root: Path, side: int, good: int, held_out: int, each: int) -> Path:
-    """The folder of pictures; nothing where it is there already."""
+def draw_factory(root: Path, draw: Callable[[int], np.ndarray], good: int, held_out: int, each: int) -> Path:
+    """The folder of pictures; nothing where it is there already.
+
+    Args:
+        draw: a good picture by its number, float [side, side].
+    """
     if root.is_dir():
         return root
     draft = root.with_name(f"{root.name}-draft")
-    for folder, seeds in (("train/good", range(good)), ("test/good", range(1000, 1000 + held_out))):
+    seed = 0
+    for folder, count in (("train/good", good), ("test/good", held_out)):
         (draft / folder).mkdir(parents=True, exist_ok=True)
-        for seed in seeds:
-            save(draw_texture(side, seed), draft / folder / f"{seed}.png")
-    seed = 2000
+        for _ in range(count):
+            save(draw(seed), draft / folder / f"{seed}.png")
+            seed += 1
     for size in SIZES:
         for place in range(each):
             kind, name = KINDS[place % len(KINDS)], f"{size:02}-pixels"
-            picture, mask = plant_defect(draw_texture(side, seed), kind, size, seed)
+            picture, mask = plant_defect(draw(seed), kind, size, seed)
             for values, path in (
                 (picture, draft / "test" / name / f"{seed}-{kind}.png"),
                 (255 * mask, draft / "ground_truth" / name / f"{seed}-{kind}_mask.png"),
@@ -83,6 +93,18 @@ def draw_factory(root: Path, side: int, good: int, held_out: int, each: int) -> 
             seed += 1
     draft.rename(root)
     return root
+
+
+def list_sound_cells(data: Path) -> list[Path]:
+    """The certainly sound cells of the kind mono, in a drawn order."""
+    paths = [data / name for name, chance, kind in read_cells(data / "labels.csv") if chance == 0 and kind == "mono"]
+    return [paths[place] for place in np.random.default_rng(0).permutation(len(paths))]
+
+
+def read_cell(cells: list[Path], number: int) -> np.ndarray:
+    """A cell as float [side, side]."""
+    with Image.open(cells[number]) as picture:
+        return np.asarray(picture.convert("L"), dtype=float)
 
 
 def save(values: np.ndarray, path: Path) -> None:
@@ -128,7 +150,7 @@ def describe_number(name: str) -> Callable[[Row], str]:
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "pictures": lambda row: f"{row['side']} x {row['side']}",
+    "pictures": lambda row: f"{'cells' if row['cells'] else 'textures'}, {row['side']} x {row['side']}",
     "read": lambda row: f"{row['read']}, {row['size'][0]} x {row['size'][1]}",
     "tiles": lambda row: f"{row['tiles'][0]} x {row['tiles'][1]}",
     **{f"found, {size} pixels": describe_number(f"recall_{size}") for size in SIZES},
@@ -144,20 +166,26 @@ def main() -> None:
     """Draw, train what is missing, and write both files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", type=Path)
-    parser.add_argument("--side", type=int, default=2016)
+    parser.add_argument("--side", type=int, default=2016, help="of textures, in pixels")
+    parser.add_argument("--cells", type=Path, help="ELPV's folder with labels.csv and images/, in place of textures")
     parser.add_argument("--good", type=int, default=12)
     parser.add_argument("--held-out", type=int, default=6)
     parser.add_argument("--each", type=int, default=6, help="defects of each size")
     parser.add_argument("--model-side", type=int, default=448, help="what the model reads at once")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
-    counts = (options.side, options.good, options.held_out, options.each)
-    source = draw_factory(options.folder / f"factory-{'-'.join(map(str, counts))}", *counts)
+    counts, side = (options.good, options.held_out, options.each), options.side
+    draw: Callable[[int], np.ndarray] = partial(draw_texture, side)
+    if options.cells:
+        draw, side = partial(read_cell, list_sound_cells(options.cells)), CELL_SIDE
+    name = "-".join(map(str, ["factory", "cells" if options.cells else side, *counts]))
+    source = draw_factory(options.folder / name, draw, *counts)
     results = Results("anomaly-tiles")
     for read in READ:
-        key = {"side": options.side, "model_side": options.model_side, "train": options.good, "each": options.each}
-        settings = (options.folder, source, options.weights, read, options.side, options.model_side)
-        print(results.row({**key, "read": read}, lambda settings=settings: measure(*settings)), flush=True)
+        key = {"cells": bool(options.cells), "side": side, "model_side": options.model_side, "train": options.good}
+        settings = (options.folder, source, options.weights, read, side, options.model_side)
+        key |= {"each": options.each, "read": read}
+        print(results.row(key, lambda settings=settings: measure(*settings)), flush=True)
     results.write({})
     text = table(COLUMNS, results.rows)
     (RESULTS / "anomaly-tiles.md").write_text(text, encoding="utf-8")

@@ -45,8 +45,11 @@ class Tiling(nn.Module):
         if torch.compiler.is_exporting():
             return function(torch.cat(tiles)).unflatten(0, (len(tiles), -1)).transpose(0, 1)
         several = 1 if images.device.type == "cpu" else TILES_AT_ONCE
-        of_images = [torch.stack(tiles, 1)[image] for image in range(len(images))]  # B x [k, C, h, w]
-        return torch.stack([torch.cat([function(some) for some in one.split(several)]) for one in of_images])
+        features = []
+        for image in range(len(images)):
+            of_image = torch.stack([tile[image] for tile in tiles])  # [k, C, h, w]
+            features.append(torch.cat([function(some) for some in of_image.split(several)]))
+        return torch.stack(features)
 
     def cut(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B C h w"]]:
         """The tiles, each of all images.

@@ -53,6 +53,20 @@ def test_every_patch_is_that_of_the_tile_whose_centre_is_nearest():
             torch.testing.assert_close(x[:, row, column], expected, atol=1e-5, rtol=0)
 
 
+def test_the_tiles_of_one_image_are_copied_at_a_time():
+    held: list[int] = []
+
+    def record(tiles: torch.Tensor) -> torch.Tensor:
+        held.append(tiles.untyped_storage().nbytes())
+        return tiles.mean((1, 2, 3))[:, None, None]
+
+    tiling = Tiling(TILED)
+    means = tiling.map_tiles(record, images(5))
+    assert means.shape == (5, 6, 1, 1) and set(held) == {6 * 3 * 16 * 16 * 4}
+    expected = torch.stack([tile.mean((1, 2, 3)) for tile in tiling.cut(images(5))], 1)
+    torch.testing.assert_close(means[..., 0, 0], expected)
+
+
 def test_the_score_is_the_mean_of_as_many_distances_as_in_one_tile():
     model = filled_model(TILED)
     with torch.no_grad():
