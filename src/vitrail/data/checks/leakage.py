@@ -55,7 +55,7 @@ def find_leakage(
     return [
         *_check_groups_in_splits(source, owner),
         *_check_copies_across_splits(exact, owner, "exact", seen["exact"]),
-        *_check_copies_across_splits(near, owner, "near", seen["near"]),
+        *_check_copies_across_splits(near, owner, "near", seen["near"], are_parts=source.task == "anomaly"),
         *_check_contradicting_labels(source, exact, "exact"),
         *_check_contradicting_labels(source, near, "near"),
         *_check_placeholder(source, exact, len(stats)),
@@ -91,9 +91,13 @@ def _find_near_pairs(stats: ImageStatsTable, exact: Sequence[Group], until: floa
 
 
 def _check_copies_across_splits(
-    groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str
+    groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str, are_parts: bool = False
 ) -> Iterator[DataIssue]:
-    """One finding for each pair of splits; the copy in the later split is kept."""
+    """One finding for each pair of splits; the copy in the later split is kept.
+
+    Args:
+        are_parts: the images show parts of one kind, which may look as alike as copies: a hint, and none is excluded.
+    """
     for first, second in ((0, 2), (0, 1), (1, 2)):
         shared = [group for group in groups if {first, second} <= set(owner[list(group)].tolist())]
         if not shared:
@@ -105,7 +109,20 @@ def _check_copies_across_splits(
         for group in shared:
             members = [row for row in group if owner[row] in (first, second)]
             ordered.append(tuple(sorted(members, key=lambda row: (-owner[row], row))))
-        are = "is" if len(held) == 1 else "are"
+        one = len(held) == 1
+        if are_parts:
+            yield DataIssue(
+                code=f"{how}-copies-in-{drop}-and-{keep}",
+                severity="hint",
+                text=f"{format_count(len(held), 'picture')} of {keep} {'looks' if one else 'look'} nearly like one in "
+                f"{drop}, as parts of one kind may. Of the same part twice the figure on {keep} would be too good."
+                f"{seen}",
+                advice=f"Look at the pairs in check.json; --exclude leaves out of {drop} what is there twice.",
+                rows=tuple(sorted(held)),
+                groups=tuple(ordered),
+            )
+            continue
+        are = "is" if one else "are"
         kind = f"{are} also" if how == "exact" else f"{are} nearly the same as one"
         why = "" if how == "exact" else " (resized, compressed, cropped, or the same thing twice)"
         yield DataIssue(
@@ -143,8 +160,8 @@ def _check_copies_within_split(
 def _check_contradicting_labels(source: Source, groups: Sequence[Group], how: str) -> Iterator[DataIssue]:
     """Report copies with different labels."""
     contradicting = [group for group in groups if _targets_differ(source.targets[list(group)])]
-    if not contradicting or (source.task == "segmentation" and how == "near"):  # whose areas differ a little too
-        return
+    if not contradicting or (source.task in ("anomaly", "segmentation") and how == "near"):
+        return  # the areas of masks differ a little too, and what makes a defect is small
     rows = sorted({row for group in contradicting for row in group})
     names = ""
     if source.task in ("classification", "anomaly"):

@@ -16,6 +16,7 @@ from ...errors import DataError, UsageError
 from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import ACCEPTED_FORMATS, CSV_HINT, IMAGE_EXTENSIONS, WORKBOOK_EXTENSIONS
+from ..labels.defects import MASK_FOLDER
 from ..settings import DataSettings, advise_anomaly, check_supported_settings
 from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key, spelling_key
 from .image_files import SkippedFiles, find_images, list_folder, select_images
@@ -182,7 +183,7 @@ def _list_splits(root: Path, left_out: _SkippedEntries) -> dict[str, Folders]:
         return {NO_SPLIT: _list_classes(root, "", left_out, required=True)}
     _check_linked_folders(root, list(splits.values()), "every picture would be in both splits")
     left_out.links += [folder for folder in splits.values() if folder in links]
-    beside = [folder for folder in folders if folder not in splits.values()]
+    beside = [folder for folder in folders if folder not in (*splits.values(), MASK_FOLDER)]
     if beside:
         left_out.sentences.append(f"Left out what lies beside train/: {', '.join(map(repr, beside[:5]))}.")
     left_out.manifests += _find_manifests(root / splits["train"])

@@ -119,6 +119,19 @@ def test_near_copies_with_different_labels_are_told_and_not_left_out():
     assert findings.rows_to_exclude() == []
 
 
+def test_parts_of_one_kind_may_look_nearly_alike():
+    originals = textures(20)
+    targets = np.array([0] * 20 + [0, 1], np.int64)
+    source = of_arrays(*originals, as_jpeg(originals[3]), as_jpeg(originals[4]), targets=targets, task="anomaly")
+    splits = {"train": np.arange(20), "val": np.arange(0), "test": np.array([20, 21])}
+    findings = check_dataset(source, splits, SPEC)
+    found = concern(findings, "near-copies-in-train-and-test")
+    assert found.severity == "hint" and found.groups == ((20, 3), (21, 4))
+    assert found.text.startswith("2 pictures of test look nearly like one in train, as parts of one kind may.")
+    assert findings.rows_to_exclude() == []
+    assert "near-copies-with-different-labels" not in codes(findings.issues)
+
+
 def test_D21_one_picture_that_stands_in_for_many_is_told():
     originals = textures(6, side=24)
     source = of_arrays(*originals, *[originals[0]] * 4, targets=np.zeros(10, np.int64))

@@ -59,6 +59,7 @@ def test_mvtec_is_read_with_its_types_splits_and_masks(mvtec: Path):
     assert list(source.metadata[TYPE_COLUMN]) == ["good"] * 4 + ["scratch"] * 2
     masks = list(source.metadata[MASK_COLUMN])
     assert masks[:4] == [""] * 4 and masks[4] == str(mvtec / "ground_truth" / "scratch" / "000_mask.png")
+    assert not any("Left out" in note for note in source.notes)
     names = split_names(source)
     assert names["train"] == [f"train/good/00{k}.png" for k in range(3)]
     assert names["test"] == ["test/good/000.png", "test/scratch/000.png", "test/scratch/001.png"]
