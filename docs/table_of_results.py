@@ -27,7 +27,8 @@ def main() -> None:
     fill(PAGE, "results", table())
     fill(PAGE, "peers", peers())
     for page, block, name in (
-        ("anomaly", "measured", "anomaly"), ("anomaly", "trials", "anomaly-trials"), ("watch", "simulated", "watch"),
+        ("anomaly", "measured", "anomaly"), ("anomaly", "tiles", "anomaly-tiles"),
+        ("anomaly", "trials", "anomaly-trials"), ("watch", "simulated", "watch"),
     ):  # fmt: skip
         fill(PAGE.parent / "docs" / f"{page}.md", block, (RESULTS / f"{name}.md").read_text(encoding="utf-8").strip())
 

@@ -413,6 +413,8 @@ def _split_origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
     data = plan.data
     if data.folds and name == ("val" if "test" in official else "test"):
         return f"fold {data.fold} of 0..{data.folds - 1}, seed {plan.seed}"
+    if name == "val" and plan.model.head == "bank":
+        return "not needed: a bank has nothing to choose"
     published = set(official) & {"test"} if data.folds else set(official)
     if name in published and not (name == "train" and "val" not in published):
         return "official"

@@ -175,6 +175,7 @@ def test_a_run_finds_the_defects_and_says_what_it_promises(world: tuple[Path, Pa
     assert {row["target"] for row in rows} == {"good", "spot"} and {row["label"] for row in rows} <= {"good", "defect"}
     assert all(float(row["p_value"]) >= 1 / 13 - 1e-9 for row in rows)
     report = (run / "report.html").read_text()
+    assert "not needed: a bank has nothing to choose" in report
     assert "No defect was learnt from" in report and "promised: 7.7" in report and "map by distances" in report
 
 
