@@ -99,6 +99,9 @@ class AnomalyMetrics:
 
     def headline(self) -> str:
         """The primary metric in a sentence without its full stop."""
+        if self.split == "train" and self.alpha is not None:
+            judged = f"by {format_count(self.good, 'good picture')}, each judged by a bank without it"
+            return f"At most {self.alpha:.1%} of good pictures are called defects, {judged}"
         where = f"on {describe_images(self.n, self.split)}"
         parts = []
         if self.auroc is not None and self.auroc_interval is not None:

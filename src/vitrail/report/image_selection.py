@@ -29,8 +29,13 @@ def select_with_worst(predictions: TaskPredictions, decisions: Decisions, k: int
 
 
 def select_images(predictions: TaskPredictions, k: int) -> np.ndarray:
-    """Rows of the k worst predictions, then of up to k others; rows without a known target are left out."""
+    """Rows of the k worst predictions, then of up to k others; rows without a known target are left out.
+
+    Of good images alone that have anomaly scores: the largest scores.
+    """
     if isinstance(predictions, ClassificationPredictions):
+        if predictions.scores is not None and predictions.targets is not None and not predictions.targets.any():
+            return np.argsort(-predictions.scores, kind="stable")[: 2 * k]
         return thumbnails.select_class_images(predictions, k)
     if isinstance(predictions, MultilabelPredictions):
         return select_multilabel_images(predictions, k)

@@ -38,6 +38,16 @@ def read_calibration(path: Path) -> tuple[Float64[np.ndarray, " n"], Int64[np.nd
     return scores, groups
 
 
+def read_scores(path: Path) -> dict[str, float]:
+    """The score of each good image by its id.
+
+    Raises:
+        DamagedFileError: as `read_calibration`.
+    """
+    ids, scores, _ = _read_columns(path)
+    return dict(zip(ids, scores.tolist(), strict=True))
+
+
 def find_odd_images(scores: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " k"]:
     """Rows of good images whose scores stand out from the others', the largest first."""
     lower, upper = np.quantile(scores, (0.25, 0.75))

@@ -15,7 +15,6 @@ import numpy as np
 from .. import config
 from ..checkpoints import bundle, bundle_weights
 from ..data.decoding.decode import to_8_bits
-from ..data.loader import ImageStore
 from ..errors import DataError, DivergedError, NonFiniteError
 from ..evaluate import decisions, task_metrics
 from ..evaluate.anomaly_metrics import AnomalyMetrics
@@ -43,10 +42,11 @@ from .calibration_file import describe_odd_images
 from .context import TrainContext
 from .dataset import Dataset
 from .events import Event, FinishEvent, Note, StageEvent
-from .finetune import features, linear_probe
+from .finetune import features, left_out, linear_probe
 from .held_out import (
     EVALUATION_BATCH,
     MapInput,
+    ModelOutputs,
     build_predictions,
     choose_map,
     compare_fast_precision,
@@ -61,6 +61,12 @@ from .plan import Plan
 from .planning.planner import choose_attention_paths
 from .run_folder import RunFolder, describe_environment
 from .seen_images import SeenImages
+
+BANK_ORIGINS = {
+    "train": "every good picture", "val": "not needed: a bank has nothing to choose",
+    "test": "pictures of defects, where there are any",
+}  # fmt: skip
+"""Where the images of a split come from in a run with a bank."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,8 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     yield StageEvent("Predicting the held-out pictures")
     try:
         outputs = {name: compute_outputs(train_state, plan, dataset, dataset.splits[name]) for name in ("val", "test")}
+        if dataset.source.task == "anomaly" and not any(len(each.rows) for each in outputs.values()):
+            outputs["train"] = left_out.read_left_out_outputs(context)
         stored = _read_decisions(run, train_state, dataset)
         if stored is None:
             yield StageEvent("Fitting decisions, comparing number formats and choosing the map")
@@ -107,7 +115,9 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         evaluated = [
             EvaluatedSplit(
                 table,
-                compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered, decided.promise),
+                compute_metrics(
+                    table, scaling, _groups_of(dataset, outputs[split].rows), plan.decisions.ordered, decided.promise
+                ),
             )
             for split, table in predictions.items()
             if dataset.source.task == "classification" or not np.isnan(dataset.targets(split)).all()
@@ -118,7 +128,10 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             if table.cases is not None and has_known_targets(table.cases)
         ]
         if dataset.source.task == "anomaly":
-            evaluated = [_add_pixel_metrics(context, train_state, one) for one in evaluated]
+            evaluated = [
+                one if one.metrics.split == "train" else _add_pixel_metrics(context, train_state, one)
+                for one in evaluated
+            ]
     except DataError as error:  # the model is kept, without decisions
         write_bundle(context, train_state, None)
         if isinstance(error, NonFiniteError):
@@ -128,7 +141,8 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             f"follow with: vitrail train --resume {shlex.quote(str(run.path))}"
         ) from error
     seen = seen_images.write_seen_images(run, dataset, totals.seconds)
-    counts, copy_notes = _find_held_out_copies(seen, dataset, list(predictions), totals.seconds)
+    held_out = [split for split in predictions if split != "train"]
+    counts, copy_notes = _find_held_out_copies(seen, dataset, held_out, totals.seconds)
     num_validation = len(outputs["val"].rows)
     limits = [
         *decisions.describe_limits(dataset.source.task, [decided], num_validation),
@@ -161,9 +175,9 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         return
     last = evaluated[-1]
     yield StageEvent("Drawing maps and writing the report")
-    images = outputs[last.predictions.split].images
+    answered = outputs[last.predictions.split]
     _write_report(
-        context, reasons, train_state, evaluated, images, totals, decided, compared, choice, (*copies, *doubts),
+        context, reasons, train_state, evaluated, answered, totals, decided, compared, choice, (*copies, *doubts),
         case_pool, cases,
     )  # fmt: skip
     if isinstance(last.metrics, ClassificationMetrics | AnomalyMetrics) and (doubt := last.metrics.describe_doubt()):
@@ -175,7 +189,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
 
 def _describe_few_images(evaluated: Sequence[EvaluatedSplit], plan: Plan) -> list[str]:
     """A sentence if the last evaluated split is so small that its metrics tell little."""
-    if not evaluated or evaluated[-1].metrics.n >= MIN_TEST_IMAGES:
+    if not evaluated or evaluated[-1].metrics.n >= MIN_TEST_IMAGES or evaluated[-1].metrics.split == "train":
         return []
     few = format_count(evaluated[-1].metrics.n, "held-out picture")
     known = plan.data.folds or plan.data.task in ("anomaly", "segmentation")
@@ -197,7 +211,7 @@ def _add_pixel_metrics(context: TrainContext, train_state: TrainState, one: Eval
     """The metrics of a split with those of pixels, where it has masks."""
     plan, dataset, rows = context.plan, context.dataset, context.dataset.splits[one.predictions.split]
     assert isinstance(train_state.model, ViT) and isinstance(one.metrics, AnomalyMetrics)
-    groups = _split_groups(dataset, one.predictions.split)
+    groups = _groups_of(dataset, rows)
     settings = InferenceSettings(device=plan.compute.device, batch_size=EVALUATION_BATCH)
     fields = measure_pixels(train_state.model, dataset.source, rows, plan.image, settings, groups)
     return one._replace(metrics=replace(one.metrics, **fields))
@@ -313,7 +327,7 @@ def _write_report(
     reasons: Mapping[str, str],
     train_state: TrainState,
     evaluated_splits: Sequence[EvaluatedSplit],
-    image_source: ImageStore,
+    answered: ModelOutputs,
     totals: TrainingTotals,
     decisions: Decisions,
     compared: PrecisionComparison | None,
@@ -325,33 +339,37 @@ def _write_report(
     """Write thumbnails, explanation maps, groups, report.json and report.html for the last evaluated split.
 
     Args:
-        image_source: the images of that split.
+        answered: the images of that split.
         warnings: what limits the metrics.
         cases: of the same splits, where there is a pool.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
-    held_out, rows = evaluated_splits[-1].predictions, dataset.splits[evaluated_splits[-1].predictions.split]
+    held_out, rows = evaluated_splits[-1].predictions, answered.rows
     chosen = image_selection.select_with_worst(held_out, decisions, thumbnails.MAX_THUMBNAILS)
-    images = image_source.take(rows[chosen])  # [k, C, H, W]
+    images = answered.images.take(rows[chosen])  # [k, C, H, W]
     aspects = dataset.aspect_ratios(rows[chosen], plan.image)
     shown = to_8_bits(images.permute(0, 2, 3, 1).numpy())
     assert isinstance(train_state.model, ViT)
     if dataset.source.task == "segmentation":
         settings = InferenceSettings(device=plan.compute.device)
         shown = draw_masks(
-            MaskComparison(train_state.model, image_source, dataset.source, rows[chosen], plan.image, settings)
+            MaskComparison(train_state.model, answered.images, dataset.source, rows[chosen], plan.image, settings)
         )
         aspects = 2 * aspects
     thumbnails.save_thumbnails(run.path, shown, chosen, aspects)
     with use_ema_weights(train_state.model, train_state.ema):
+        model = train_state.model
+        is_left_out = held_out.split == "train"
+        model_for = left_out.open_models_without(context, model) if is_left_out else lambda _: model
         map_inputs = {
-            row: MapInput(train_state.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
+            row: MapInput(model_for(held_out.ids[row]), plan.image, one)
+            for row, one in zip(chosen.tolist(), images, strict=True)
         }
         if dataset.source.task != "segmentation":  # whose masks are drawn already
             held_out_module.write_explanations(
                 run.path, held_out, chosen, map_inputs.__getitem__, totals.seconds, choice, plan.recipe.views.num_views
             )
-    provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
+    provenance.save_groups(run.path, _groups_of(dataset, rows))
     metrics = [one.metrics for one in (*evaluated_splits, *cases)]
     facts = _report_facts(context, reasons, metrics, totals, decisions, compared)
     provenance.write_facts(run.path, replace(facts, warnings=tuple(warnings), case_pool=case_pool))
@@ -413,9 +431,9 @@ def _split_origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
     data = plan.data
     if data.folds and name == ("val" if "test" in official else "test"):
         return f"fold {data.fold} of 0..{data.folds - 1}, seed {plan.seed}"
-    if name == "val" and plan.model.head == "bank":
-        return "not needed: a bank has nothing to choose"
     published = set(official) & {"test"} if data.folds else set(official)
+    if plan.model.head == "bank" and name not in published:
+        return BANK_ORIGINS[name]
     if name in published and not (name == "train" and "val" not in published):
         return "official"
     share = {"val": data.val_fraction, "test": data.test_fraction}.get(name)
@@ -435,10 +453,10 @@ class EvaluatedSplit(NamedTuple):
     metrics: TaskMetrics
 
 
-def _split_groups(dataset: Dataset, split: str) -> np.ndarray | None:
-    """The group of each image of a split."""
+def _groups_of(dataset: Dataset, rows: np.ndarray) -> np.ndarray | None:
+    """The group of each of some images."""
     groups = dataset.source.groups
-    return None if groups is None else groups[dataset.splits[split]]
+    return None if groups is None else groups[rows]
 
 
 def _model_card_section(

@@ -281,7 +281,8 @@ class Train(Command):
                 f"Report  {finished.report}\n"
                 f"Next    {_suggest_next(finished)}"
             )
-            if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
+            held_out = finished.metrics.split != "train"  # as of good pictures alone, each left out of the bank in turn
+            if held_out and finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
                 few = f"{format_count(finished.metrics.n, 'held-out picture tells', 'held-out pictures tell')} little"
                 no_folds = isinstance(finished.metrics, AnomalyMetrics | SegmentationMetrics)
                 advice = "" if no_folds else "; --folds 5 holds out every picture once"

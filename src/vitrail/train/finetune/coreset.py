@@ -71,6 +71,14 @@ def fill_bank(
     return bank, scores
 
 
+def list_owners(
+    features: Float16[Tensor, "n N P"], groups: Int64[np.ndarray, " n"], shape: ViTConfig, seed: int
+) -> Int64[np.ndarray, " M"]:
+    """The group of the image that each row of the bank of these images comes from; see `fill_bank`."""
+    chosen = choose_patches(features.flatten(0, 1), shape.bank_size, seed, torch.device("cpu"))
+    return groups[(chosen // features.shape[1]).numpy()]
+
+
 def _nearest_of_others(x: Float[Tensor, "N P"], rows: Float[Tensor, "M P"], is_other: Tensor) -> Float[Tensor, " N"]:
     """The largest product of each patch with a row of another group."""
     nearest = torch.full((len(x),), -1.0, device=x.device)

@@ -16,6 +16,7 @@ import torch
 from good_parts import MACHINE, SHAPE, draw_parts, save_weights
 from vitrail import runtime
 from vitrail.checkpoints import bundle_weights
+from vitrail.cli.main import main
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate.predictions import ClassificationPredictions
@@ -26,7 +27,7 @@ from vitrail.predict.predictor import Predictor
 from vitrail.runtime import RuntimeSettings
 from vitrail.services.evaluation import build_source_settings, evaluate_model, load_held_out, load_other_source
 from vitrail.train import fit as training
-from vitrail.train.calibration_file import describe_odd_images, read_calibration, write_calibration
+from vitrail.train.calibration_file import describe_odd_images, read_calibration, read_scores, write_calibration
 from vitrail.train.events import Event, FinishEvent, Note
 from vitrail.train.finetune import coreset, finetune_planner
 from vitrail.train.finetune.coreset import choose_patches, fill_bank, sample_images
@@ -215,12 +216,27 @@ def test_a_run_goes_on_after_its_bank_is_full(world: tuple[Path, Path, list[Even
     assert (copied / "predictions" / "test.csv").read_bytes() == before and (copied / "report.html").is_file()
 
 
-def test_good_pictures_alone_make_a_model_and_no_report(tmp_path: Path):
-    source = draw_parts(tmp_path / "parts") / "train"
-    said = notes(fit(tmp_path / "run", source, save_weights(tmp_path / "theirs")))
-    assert "No pictures are held out: every good one is left out of the bank in turn" in said
-    assert "No pictures were held out, so there is no report" in said
-    assert Predictor.open(tmp_path / "run").decisions.alpha == pytest.approx(1 / 13)
+def test_the_report_of_good_pictures_alone_judges_each_by_a_bank_without_it(tmp_path: Path):
+    source, run = draw_parts(tmp_path / "parts") / "train", tmp_path / "run"
+    events = fit(run, source, save_weights(tmp_path / "theirs"))
+    assert "No pictures are held out: every good one is left out of the bank in turn" in notes(events)
+    assert Predictor.open(run).decisions.alpha == pytest.approx(1 / 13)
+    (end,) = (event for event in events if isinstance(event, FinishEvent))
+    promise = "At most 7.7% of good pictures are called defects, by 12 good pictures, each judged by a bank without it"
+    assert end.metrics.headline() == promise
+    with (run / "predictions" / "train.csv").open(newline="") as file:
+        scores = {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
+    left_out = read_scores(run / "calibration.csv")
+    assert scores == {id: pytest.approx(score, abs=1e-6) for id, score in left_out.items()} and len(scores) == 12
+    report = (run / "report.html").read_text()
+    assert "The good pictures, the oddest first" in report and "Pixel AUROC" not in report
+    with np.load(run / "explanations.npz") as stored:  # no patch is compared with itself: 1 % of 64 is the largest
+        tops = zip(stored["rows"].tolist(), stored["values"].max((1, 2)).tolist(), strict=True)
+        largest = {list(scores)[row]: top for row, top in tops}
+    assert largest == {id: pytest.approx(scores[id], abs=2e-3) for id in largest} and len(largest) > 5
+    before = (run / "report.html").read_bytes()
+    assert main(["report", str(run)]) == 0 and (run / "report.html").read_bytes() == before
+    assert main(["report", str(run), "--verify"]) == 0
 
 
 def test_the_promise_is_made_in_the_precision_of_the_answers(tmp_path: Path, world: tuple[Path, Path, list[Event]]):
