@@ -11,18 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.model_card import describe_outputs
 from ..evaluate.task_metrics import TaskMetrics
 from ..formatting import format_count
 from .cards import DataCard, overall_metric_lines
 from .provenance import FactEntry, ReportFacts, to_entries
 
-TASK_WORDS = {
-    "classification": "one of {n} classes for each image",
-    "multilabel": "any of {n} findings for each image",
-    "regression": "{n} for each image",
-    "anomaly": "good or defect for each image, by a score of how unlike good ones it is",
-    "segmentation": "one of {n} classes for each pixel",
-}
 # fmt: off
 AUGMENTATION_SETTINGS = (
     "crop_padding", "crop_scale", "flip", "flip_vertical", "transpose", "rotate", "scale", "translate", "auto_augment",
@@ -77,9 +71,8 @@ def describe_methods(record: RunRecord) -> tuple[FactEntry, ...]:
 
 
 def _describe_method(record: RunRecord) -> str:
-    n = len(record.facts.classes)
-    what = TASK_WORDS[record.facts.task].format(n=format_count(n, "number") if record.facts.task == "regression" else n)
-    return f"Deep learning: a plain Vision Transformer ({record.facts.model}), which answers with {what}."
+    what = describe_outputs(record.facts.task, len(record.facts.classes))
+    return f"Deep learning: a plain Vision Transformer ({record.facts.model}), which answers a picture with {what}."
 
 
 def _describe_model(record: RunRecord) -> str:
