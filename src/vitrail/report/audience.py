@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data.source import Task
 from ..errors import UsageError
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names
 from ..evaluate.task_metrics import TaskMetrics
@@ -262,7 +263,10 @@ def describe_limits(
             f"The pictures come in {format_count(metrics.groups, 'group')}, but this run has not stored which belong "
             "together, so the intervals of this page count pictures and are narrower than they should be."
         )
-    if rare := [one.name for one in targets if _is_rare(one)]:
+    rare = [one.name for one in targets if _is_rare(one)]
+    if isinstance(metrics, AnomalyMetrics):
+        rare = [name for name, n in (("defects", metrics.defects), ("good", metrics.good)) if n < MIN_PER_SIDE]
+    if rare:
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
         limits.append(
             f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."

@@ -86,18 +86,18 @@ TRIPOD_AI = _read_items("""
 5a  | Sources of training and test data               | pictures training elsewhere            | sources
 5b  | Dates of the data                               |                                        | sources
 6a  | Setting and centres                             |                                        | sources
-6b  | Who was eligible                                | methods                                | eligibility
+6b  | Who was eligible                                | pictures                               | eligibility
 6c  | Treatments                                      |                                        | eligibility
-7   | Preparation and checks of the data              | methods pictures                       |
+7   | Preparation and checks of the data              | pictures methods                       |
 8a  | What is predicted, and how it is known          | pictures                               | reference
 8b  | Who assessed it                                 |                                        | annotators
 8c  | Blinding of assessment                          |                                        | annotators
 9a  | Which inputs were chosen                        | methods                                |
-9b  | Definition of the inputs                        | methods pictures                       | acquisition
+9b  | Definition of the inputs                        | pictures methods                       | acquisition
 9c  | Who assessed the inputs                         |                                        | acquisition
 10  | Size of the study                               | pictures training                      | size
-11  | Missing data                                    | methods                                |
-12a | How the data were divided                       | methods training                       |
+11  | Missing data                                    | pictures                               |
+12a | How the data were divided                       | pictures training                      |
 12b | How inputs enter the model                      | methods                                |
 12c | Type of model and how it was built              | methods learning plan                  |
 12d | Differences between clusters                    | subgroups                              |
@@ -116,7 +116,7 @@ TRIPOD_AI = _read_items("""
 18e | Data sharing                                    |                                        | availability
 18f | Code sharing                                    | repeat                                 | availability
 19  | Involvement of patients and public              |                                        | involvement
-20a | Flow, and cases with the outcome                | methods pictures                       | eligibility
+20a | Flow, and cases with the outcome                | pictures                               | eligibility
 20b | Characteristics                                 | pictures subgroups                     | characteristics
 20c | Test data beside training data                  | pictures                               | characteristics
 21  | Numbers in each analysis                        | pictures training                      |
@@ -138,19 +138,19 @@ CLAIM = _read_items("""
 5   | Looking ahead or back                           |                                        | design
 6   | Goal of the study                               |                                        | design
 7   | Sources of data                                 | pictures                               | sources
-8   | Who was in, who was not                         | methods                                | eligibility
+8   | Who was in, who was not                         | pictures                               | eligibility
 9   | Preparation of pictures                         | methods                                |
-10  | Parts of the data that were taken               | methods                                |
+10  | Parts of the data that were taken               | pictures                               |
 11  | De-identification                               |                                        | deidentification
-12  | Missing data                                    | methods                                |
+12  | Missing data                                    | pictures                               |
 13  | How pictures were acquired                      | pictures                               | acquisition
 14  | Reference standard                              |                                        | reference
 15  | Why that one                                    |                                        | reference
 16  | Who annotated                                   |                                        | annotators
 17  | Annotation of the test data                     | suspects                               | annotators
 18  | Agreement of annotators                         |                                        | agreement
-19  | How partitions were made                        | methods training                       |
-20  | Level at which partitions are apart             | methods                                |
+19  | How partitions were made                        | pictures training                      |
+20  | Level at which partitions are apart             | pictures                               |
 21  | Size of the test data                           | training                               | size
 22  | The model in full                               | methods plan                           |
 23  | Software and versions                           | repeat                                 |
@@ -165,7 +165,7 @@ CLAIM = _read_items("""
 32  | Internal testing                                | figures training                       |
 33  | External testing                                | elsewhere                              |
 34  | Registration of a trial                         |                                        | registration
-35  | Numbers in and out                              | methods pictures                       | eligibility
+35  | Numbers in and out                              | pictures                               | eligibility
 36  | Characteristics of each partition               | pictures subgroups                     | characteristics
 37  | Performance on each partition and subgroup      | figures training classes subgroups     |
 38  | Diagnostic accuracy with precision              | curves classes trust cases             |
@@ -188,7 +188,7 @@ ANNEX_IV = _read_items("""
 2(a) | Steps of development, foreign models           | methods plan                           |
 2(b) | Logic, choices and their reasons               | methods plan                           | use
 2(c) | Architecture and computing resources           | methods training repeat                |
-2(d) | Data: origin, choice, labels, cleaning         | pictures methods suspects              | sources annotators
+2(d) | Data: origin, choice, labels, cleaning         | pictures suspects                      | sources annotators
 2(e) | Human oversight, interpretation                | maps trust                             | oversight
 2(f) | Changes that are foreseen                      | decisions                              | planned
 2(g) | Tests, measures, test logs                     | figures curves classes subgroups verification | metrics

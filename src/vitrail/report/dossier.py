@@ -28,7 +28,7 @@ from .cards import read_data_card
 from .checklists import CHECKLISTS, QUESTIONS, ChecklistItem, Question
 from .decision_section import DecidedRun, decide_run, list_banks, list_decisions
 from .extra_findings import read_extra_findings
-from .methods import RunRecord, describe_methods
+from .methods import RunRecord, describe_methods, describe_partitions
 from .operating_points import binary_targets
 from .provenance import ReportFacts
 
@@ -186,15 +186,17 @@ def _dossier_context(
     """Context of `dossier.html.j2`, beyond that of every page."""
     facts, predictions, metrics = run.facts, run.predictions, run.metrics
     card, evaluations = read_data_card(folder, facts, metrics), provenance.read_evaluations(folder)
-    watch = _plan_watch(run, folder)
+    watch, record = _plan_watch(run, folder), RunRecord(facts=facts, metrics=metrics, card=card)
     targets = binary_targets(predictions, facts.decisions) if facts.task in ("classification", "multilabel") else []
     has_groups = provenance.load_groups(folder, len(predictions)) is not None
+    limits = audience.describe_limits(facts, metrics, targets, folder, has_groups)
     return {
-        "methods": describe_methods(RunRecord(facts=facts, metrics=metrics, card=card)),
+        "methods": describe_methods(record),
+        "partitions": describe_partitions(record),
         "subgroups": None if isinstance(subgroups, str) else subgroups,
-        "missing": list(_list_missing(folder, subgroups, bool(evaluations), watch)),
+        "missing": list(_list_missing(run, folder, subgroups, bool(evaluations))),
         "provenance": provenance.read_provenance(folder, facts),
-        "limits": audience.describe_limits(facts, metrics, targets, folder, has_groups),
+        "limits": [*limits, *(text for text in facts.warnings if not any(text.startswith(one) for one in limits))],
         "evaluations": evaluations,
         "watch": watch,
         "uses": list(_read_uses(folder, run)),
@@ -207,25 +209,30 @@ def _dossier_context(
 
 
 def _list_missing(
-    folder: Path, subgroups: SubgroupReport | str, evaluated: bool, watch: WatchPlan | None
+    run: DecidedRun, folder: Path, subgroups: SubgroupReport | str, evaluated: bool
 ) -> Iterator[MissingItem]:
     """What this run has not measured, and how to."""
-    found, maps = read_extra_findings(folder), saliency.load_explanations(folder)
+    task, found, maps = run.facts.task, read_extra_findings(folder), saliency.load_explanations(folder)
+    whose = "RUN" if run.kept is not None else "RUN/fold-0"
     if isinstance(subgroups, str):
         yield MissingItem("Subgroups", page.hide_folders(subgroups.removesuffix(".")))
     if not evaluated:
         yield MissingItem("Pictures from elsewhere", "none were tested: vitrail evaluate RUN SOURCE")
-    if found.robustness is None:
-        because = "no picture was disturbed on purpose: vitrail evaluate RUN --corruptions imagenet-c --keep"
-        yield MissingItem("Robustness", because)
-    if found.shortcuts is None:
-        yield MissingItem("Shortcuts", "border and centre were not covered: vitrail evaluate RUN --shortcuts --keep")
-    if found.suspects is None:
-        because = "they were not searched for: vitrail evaluate RUN --suspects RUN/suspects.csv"
-        yield MissingItem("Labels that may be wrong", because)
+    per_picture = (
+        ("Robustness", found.robustness, "no picture was disturbed on purpose", "--corruptions imagenet-c --keep"),
+        ("Shortcuts", found.shortcuts, "border and centre were not covered", "--shortcuts --keep"),
+        ("Labels that may be wrong", found.suspects, "they were not searched for", f"--suspects {whose}/suspects.csv"),
+    )
+    for what, finding, reason, flags in per_picture:
+        if finding is None and task == "segmentation":
+            yield MissingItem(what, "it is asked of one answer for each picture, and this model answers every pixel")
+        elif finding is None and task == "anomaly" and "--suspects" in flags:
+            yield MissingItem(what, "no label was learnt; calibration.csv has the good pictures that look least so")
+        elif finding is None:
+            yield MissingItem(what, f"{reason}: vitrail evaluate {whose} {flags}")
     if maps is None or not len(maps.rows):
         yield MissingItem("Maps of what an answer rests on", "this run folder holds none whose method passed its check")
-    if watch is None:
+    if run.kept is None:
         yield MissingItem("A plan of monitoring", "a watch is of one model, and here those of several folds answer")
 
 
@@ -298,7 +305,7 @@ def _find_answers(item: ChecklistItem, sections: Mapping[str, Section], answers:
     asked = [one for one in QUESTIONS if one.name in item.questions]
     return ItemRow(
         item,
-        [sections[id] for id in item.sections if id in sections],
+        sorted(sections[id] for id in item.sections if id in sections),
         [one for one in asked if one.name not in answers],
         [one for one in asked if one.name in answers],
     )

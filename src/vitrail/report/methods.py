@@ -50,17 +50,25 @@ class RunRecord:
         return tomllib.loads(self.facts.plan)
 
 
+def describe_partitions(record: RunRecord) -> tuple[FactEntry, ...]:
+    """Which images were used and how they were divided, a sentence or two on each step, by its name."""
+    return to_entries(
+        {
+            "Pictures used": _describe_subset(record),
+            "Missing data": _describe_missing_data(record),
+            "Partitions": _describe_splits(record),
+            "Separation of partitions": _describe_split_level(record),
+        }
+    )
+
+
 def describe_methods(record: RunRecord) -> tuple[FactEntry, ...]:
-    """A sentence or two on each step, by its name."""
+    """How the model was made, a sentence or two on each step, by its name."""
     return to_entries(
         {
             "Method": _describe_method(record),
             "Architecture": _describe_model(record),
             "Preparation of pictures": _describe_preprocessing(record),
-            "Pictures used": _describe_subset(record),
-            "Missing data": _describe_missing_data(record),
-            "Partitions": _describe_partitions(record),
-            "Separation of partitions": _describe_split_level(record),
             "Initial values": _describe_initialization(record),
             "Training": _describe_training(record),
             "Choice of the final model": _describe_selection(record),
@@ -123,11 +131,12 @@ def _describe_missing_data(record: RunRecord) -> str:
     return f"{cells} that is not known for an image counts neither in the loss nor in any figure.{also}"
 
 
-def _describe_partitions(record: RunRecord) -> str:
+def _describe_splits(record: RunRecord) -> str:
     total = sum(one.n for one in record.facts.counts) or 1
     rows = [
         f"{one.split} {one.n:,} ({one.n / total:.1%}){f', {one.origin}' if one.origin else ''}"
         for one in record.facts.counts
+        if one.n
     ]
     return (
         f"{'; '.join(rows)}. Random choices by seed {record.plan.get('seed', 0)}; the run keeps the list (splits.csv)."
@@ -182,6 +191,11 @@ def _describe_distillation(record: RunRecord) -> str:
 
 def _describe_training(record: RunRecord) -> str:
     recipe, facts = record.section("recipe"), record.facts
+    if facts.task == "anomaly":
+        return (
+            f"No step: the network stays as it is. The features of the patches of {facts.images_seen:,} good images, "
+            f"taken in {facts.seconds:,.0f} s, are the bank that a new image is compared with."
+        )
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
     neutral = dict.fromkeys(AUGMENTATION_SETTINGS, 0) | NEUTRAL_VALUES
     used = {name: recipe[name] for name, value in neutral.items() if recipe.get(name, value) != value}
@@ -196,6 +210,8 @@ def _describe_training(record: RunRecord) -> str:
 
 
 def _describe_selection(record: RunRecord) -> str:
+    if record.facts.task == "anomaly":
+        return "There was none to choose; the limit of an alarm follows from the good images of the bank alone."
     if record.facts.start != "from scratch":
         return "The way of tuning was chosen on the validation images, never on the test images."
     mean = " (their running mean)" if record.section("recipe").get("ema_decay") else ""

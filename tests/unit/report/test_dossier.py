@@ -138,7 +138,7 @@ def test_it_says_whether_figures_were_verified_and_what_has_changed_since(run, c
     assert main(["report", str(run), "--for", "dossier", "--verify", "--json"]) == 0
     told, html = json.loads(capsys.readouterr().out), (run / "report.html").read_text()
     stored = json.loads((run / "verification.json").read_text())
-    assert told["sha256"] in html and f"{stored['figures']} stored figures of val and test" in html
+    assert told["sha256"] in html and f"{stored['figures']} stored figures of test" in html
     assert all(f"<td><code>{value}</code></td>" in html for value in stored["files"].values())
     assert set(told["items"]) == set(CHECKLISTS) and sum(told["items"]["CLAIM 2024"].values()) == 44
     (run / "splits.csv").write_text("changed")
