@@ -14,6 +14,8 @@ import pytest
 from PIL import Image
 
 import vitrail
+from drawn_masks import draw_scenes
+from good_parts import draw_parts, save_weights
 from quick_fits import QUICK, digits
 from unit.report.test_accessible import Outline
 from unit.report.test_first_pages import plain, whole
@@ -118,6 +120,22 @@ def test_other_tasks_have_one_too_and_what_is_not_measured_is_named(task, tmp_pa
     assert "neither in the loss nor in any figure" in text and "Subgroups not available, because" in text
     assert ("any of 2 labels" if task == "multilabel" else "with 1 measured number.") in text
     assert 'id="subgroups"' not in html and "Robustness not available, because no picture was disturbed" in text
+
+
+@pytest.mark.wide
+def test_good_parts_and_masks_have_one_too(tmp_path):
+    parts, start = draw_parts(tmp_path / "parts"), save_weights(tmp_path / "start")
+    bank = vitrail.fit(parts, task="anomaly", weights=start, out=tmp_path / "bank", device="cpu", quiet=True)
+    html = make_dossier(bank.path)
+    check_page(html)
+    assert f"patches of {provenance.read_facts(bank.path).images_seen} good" in html
+    assert "calibration.csv has the good pictures that look least so" in html and "Watched</dt><dd>score</dd>" in html
+    scenes = draw_scenes(tmp_path / "scenes", 12)
+    masks = vitrail.fit(scenes, task="segmentation", out=tmp_path / "masks", quiet=True, **QUICK)
+    html = make_dossier(masks.path)
+    check_page(html)
+    assert "Figures of masks need the pictures" in html and "no rule decides" in html
+    assert plain(html).count("asked of one answer for each picture, and this model answers every pixel") == 3
 
 
 def test_checklists_are_whole_and_name_sections_and_questions_that_are_there():
