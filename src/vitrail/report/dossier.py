@@ -28,9 +28,8 @@ from .cards import read_data_card
 from .checklists import CHECKLISTS, QUESTIONS, ChecklistItem, Question
 from .decision_section import DecidedRun, decide_run, list_banks, list_decisions
 from .extra_findings import read_extra_findings
-from .methods import RunRecord, describe_methods, describe_partitions
 from .operating_points import binary_targets
-from .provenance import ReportFacts
+from .run_description import RunRecord, describe_methods, describe_partitions
 
 ANSWERS_FILE = "dossier.toml"
 ANSWERS_HEADER = """# What the run does not know: your answers, in quotes; three quotes for several lines.
@@ -53,8 +52,8 @@ COMMANDS = {
     "watch": "vitrail watch RUN PICTURES --since DATE",
     **dict.fromkeys(("methods", "limits", "authors", "missing", "items"), "vitrail report RUN --for dossier"),
 }
-"""What computes the numbers of a section again; `STORED` those of every other one."""
-STORED = "vitrail report RUN --verify"
+"""What computes the numbers of a section again; one of the next three those of every other one."""
+STORED, STORED_FOLDS, STORED_MASKS = "vitrail report RUN --verify", "vitrail report RUN", "vitrail evaluate RUN"
 HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>', re.DOTALL)
 INDEX_PLACE, CONTENTS_PLACE = "<!-- items -->", "<!-- contents -->"
 
@@ -142,7 +141,7 @@ def build_dossier(run_folder: Path, subgroups: SubgroupReport | str) -> Dossier:
         run.facts, run.predictions, folder, None, list_decisions(run, folder), list_banks(run),
         _dossier_context(run, folder, subgroups, answers),
     )  # fmt: skip
-    html, rows = _number_sections(html, run.facts, answers)
+    html, rows = _number_sections(html, run, answers)
     path = folder / page.REPORT_FILE
     atomic.write_bytes(path, html.encode("utf-8", "replace"))
     if not (folder / ANSWERS_FILE).exists():
@@ -271,10 +270,11 @@ def _read_uses(folder: Path, run: DecidedRun) -> Iterator[Mapping[str, Any]]:
 # -- Numbers, items and commands of every section; contents and index
 
 
-def _number_sections(html: str, facts: ReportFacts, answers: Mapping[str, str]) -> tuple[str, dict[str, list[ItemRow]]]:
+def _number_sections(html: str, run: DecidedRun, answers: Mapping[str, str]) -> tuple[str, dict[str, list[ItemRow]]]:
     """The page with numbered sections, each with its items and its command, with contents and index."""
     sections = [Section(number, *found) for number, found in enumerate(HEADING.findall(html), 1)]
     by_id = {one.id: one for one in sections}
+    stored = STORED_MASKS if run.facts.task == "segmentation" else STORED_FOLDS if run.kept is None else STORED
     rows = {name: [_find_answers(item, by_id, answers) for item in items] for name, items in CHECKLISTS.items()}
     tags = {
         one.id: [
@@ -289,7 +289,7 @@ def _number_sections(html: str, facts: ReportFacts, answers: Mapping[str, str]) 
         section = by_id[found[1]]
         return page.render_template(
             "dossier_heading.html.j2",
-            {"section": section, "tags": tags[section.id], "command": COMMANDS.get(section.id, STORED)},
+            {"section": section, "tags": tags[section.id], "command": COMMANDS.get(section.id, stored)},
         )
 
     html = HEADING.sub(add_lines, html)

@@ -21,10 +21,10 @@ from unit.report.test_accessible import Outline
 from unit.report.test_first_pages import plain, whole
 from vitrail.cli.main import main
 from vitrail.evaluate.subgroups import compute_subgroups
-from vitrail.report import methods, page, provenance
+from vitrail.report import page, provenance, run_description
 from vitrail.report.checklists import ANNEX_IV, CHECKLISTS, CLAIM, QUESTIONS, TRIPOD_AI
 from vitrail.report.dossier import HEADING, build_dossier
-from vitrail.report.methods import RunRecord
+from vitrail.report.run_description import RunRecord
 from vitrail.services.evaluation import evaluate_stored_subgroups
 
 IMAGES, LABELS = digits(180)
@@ -186,10 +186,10 @@ def test_decisions_and_evaluations_elsewhere_are_in_it(run):
     opened.decide(at={"odd": 0.3}, keep="careful", by="A. Meier", use="careful")
     with pytest.warns(UserWarning, match="groups its pictures by 'part'"):
         opened.evaluate((IMAGES[:40], NAMES[:40]), out=run / "evaluations" / "others")
-    html = make_dossier(run)
+    html = opened.dossier().page.read_text(encoding="utf-8")
     check_page(html)
     text = plain(html)
-    assert re.search(r"Put to use [\d-]{10} [\d:]{5}: careful ?, by A. Meier", text)
+    assert html == make_dossier(run) and re.search(r"Put to use [\d-]{10} [\d:]{5}: careful ?, by A. Meier", text)
     changes = int(re.search(r"from 0\.3000 on .*?A\. Meier (\d+) ", text)[1])
     decided, stored = (opened.metrics, json.loads((run / "metrics-test.json").read_text()))
     assert changes > 0 or decided.accuracy == stored["accuracy"]
@@ -229,7 +229,9 @@ def test_what_came_before_the_training_is_told(run):
     taught = "[distill]\nteacher = 'runs/old'\nkind = 'features'\nsteps = 7\n"
     own = f"seed = 0\n[model]\ninit = '{tomllib.loads(facts.plan)['model']['init']}'\n"
     told = [
-        methods._describe_initialization(RunRecord(facts=replace(facts, plan=own + more), metrics=facts.metrics[0]))
+        run_description._describe_initialization(
+            RunRecord(facts=replace(facts, plan=own + more), metrics=facts.metrics[0])
+        )
         for more in (before, taught)
     ]
     assert told[0].endswith(

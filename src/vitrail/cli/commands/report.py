@@ -99,7 +99,7 @@ class Report(Command):
     def _make_request(self) -> AudienceRequest | None:
         from ...report.audience import AudienceRequest
 
-        if self.for_ not in (None, "dossier"):
+        if self.for_ is not None and self.for_ != "dossier":
             return AudienceRequest(
                 audience=self.for_,
                 positive=self.positive,

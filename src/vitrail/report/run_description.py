@@ -193,8 +193,9 @@ def _describe_training(record: RunRecord) -> str:
     recipe, facts = record.section("recipe"), record.facts
     if facts.task == "anomaly":
         return (
-            f"No step: the network stays as it is. The features of the patches of {facts.images_seen:,} good images, "
-            f"taken in {facts.seconds:,.0f} s, are the bank that a new image is compared with."
+            f"No step: the network stays as it is. The features of the patches of "
+            f"{format_count(facts.images_seen, 'good image')}, taken in {facts.seconds:,.0f} s, are the bank that a "
+            "new image is compared with."
         )
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
     neutral = dict.fromkeys(AUGMENTATION_SETTINGS, 0) | NEUTRAL_VALUES
