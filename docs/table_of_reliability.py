@@ -96,7 +96,7 @@ WHAT: Mapping[str, str] = {
     "V13": "equal models are told apart in five of a hundred cases",
     "V14": "a page is rebuilt byte for byte, below 5 MB",
     "V15": "the first pages answer their readers' questions without scrolling",
-    "V16": "of the 42 items of CLAIM every one is answered or asked",
+    "V16": "every item of TRIPOD+AI, CLAIM 2024 and Annex IV leads to a section or a question",
     "V17": "what is evaluated is what is deployed: every door decides alike",
     "V18": "the report of ten thousand stored predictions takes less than a minute",
     "X1": "attention and a map of any checkpoint by one call",

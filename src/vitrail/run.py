@@ -33,6 +33,7 @@ from .predict.folder_targets import add_folder_targets, list_named_folders
 from .predict.kept_decisions import DecisionFollower
 from .predict.predictor import Predictor, drop_skipped_groups
 from .report.decision_section import decide_run
+from .report.dossier import Dossier, build_dossier
 from .report.page import write_plots
 from .report.verification import Verification, verify_run
 from .runtime import parse_precision
@@ -157,6 +158,17 @@ class Run:
             ResourceError: the disk is full or read-only, or permission is missing.
         """
         return write_plots(self.report.parent)
+
+    @isolate
+    def dossier(self) -> Dossier:
+        """Write the report as a dossier for reviewers and authorities, as `vitrail report RUN --for dossier` does.
+
+        Raises:
+            UsageError: a model alone, or an evaluation instead of a training.
+            DamagedFileError: a stored file, or an answer in dossier.toml.
+        """
+        folder = self.report.parent
+        return build_dossier(folder, evaluation.evaluate_stored_subgroups(folder, self._trained_on))
 
     @property
     def folds(self) -> tuple[Run, ...]:

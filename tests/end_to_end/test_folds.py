@@ -112,8 +112,8 @@ def test_figures_stand_in_a_table_and_in_the_appendix_for_papers(vitrail, folds)
     told = json.loads((folds / "metrics-out-of-fold.json").read_text())
     (accuracy,) = [row for row in rows_of(folds / "results.csv") if row["figure"] == "accuracy"]
     assert accuracy["split"] == "out-of-fold" and float(accuracy["value"]) == told["accuracy"]
-    assert vitrail("report", folds, "--claim").code == 0
-    page = (folds / "claim.md").read_text()
+    assert vitrail("report", folds, "--for", "dossier").code == 0
+    page = (folds / "report.html").read_text()
     assert "The models of all folds answer together" in page and "3 models, one for each fold" in page
     assert "All together are measured on none." in page
     assert "answers new pictures, is measured on none" in vitrail("evaluate", folds).err
@@ -267,5 +267,5 @@ def test_the_ensemble_is_measured_on_an_official_test_split(vitrail, flowers, tm
     assert {row["split"] for row in rows_of(out / "results.csv")} == {"out-of-fold", "ensemble-on-test"}
     page = (out / "report.html").read_text()
     assert "by the mean of all models" in page and "is measured on none" not in page
-    assert vitrail("report", out, "--claim").code == 0
-    assert "All together: Accuracy on 2 held-out pictures (ensemble-on-test)" in (out / "claim.md").read_text()
+    assert vitrail("report", out, "--for", "dossier").code == 0
+    assert "All together: Accuracy on 2 held-out pictures (ensemble-on-test)" in (out / "report.html").read_text()

@@ -22,7 +22,8 @@ from vitrail.train.events import spell_notes
 PACKAGE = Path(vitrail.__file__).parent
 FLAG = re.compile(r"--[a-z]")
 COMMANDS_ONLY = (
-    "cli/", "serve/", "bench/", "report/audience.py", "report/claim.py", "checkpoints/model_card.py",
+    "cli/", "serve/", "bench/", "report/audience.py", "report/dossier.py", "report/checklists.py",
+    "checkpoints/model_card.py",
     "predict/chunks.py", "services/benchmarking.py", "services/cost.py", "services/environment.py",
     "services/predict_chunks.py", "services/predict_onnx.py", "services/image_options.py",
     "config/python_spelling.py",

@@ -82,7 +82,7 @@ def find_decision_in_use(folder: Path, listed: Collection[str]) -> str:
     Raises:
         DamagedFileError: it is not among the kept ones.
     """
-    records = sorted((name for name in listed if name.startswith(f"{USE_FOLDER}/")), key=lambda name: (len(name), name))
+    records = list_use_files(listed)
     if not records:
         return TRAINED
     path = folder / records[-1]
@@ -90,6 +90,15 @@ def find_decision_in_use(folder: Path, listed: Collection[str]) -> str:
     if name != TRAINED and name not in list_decision_names(listed):
         raise DamagedFileError(f"{path} must name a decision of {path.parents[1]}. Got {name!r}. Use another copy.")
     return str(name)
+
+
+def list_use_files(listed: Collection[str]) -> list[str]:
+    """The files that say which decision was put to use, by whom and when, the first one first.
+
+    Args:
+        listed: the files of the bundle's manifest.
+    """
+    return sorted((name for name in listed if name.startswith(f"{USE_FOLDER}/")), key=lambda name: (len(name), name))
 
 
 def read_decision_file(folder: Path, name: str, task: str, classes: Sequence[str]) -> Mapping[str, Any]:

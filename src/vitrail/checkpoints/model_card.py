@@ -12,12 +12,17 @@ UNLABELED_KEY = "trained"
 TASK_DESCRIPTIONS = {
     "classification": "one of {n} classes",
     "multilabel": "any of {n} labels, each with its own probability",
-    "regression": "{n} measured numbers",
+    "regression": "{n} measured number{s}",
     "anomaly": "a score of how unlike good images each is, and whether that is a defect",
     "segmentation": "one of {n} classes for every pixel",
 }
 PIPELINE_TAGS = {"classification": "image-classification", "multilabel": "image-classification"}
 """Pipeline tags of the Hub by task; every other task is image-feature-extraction."""
+
+
+def describe_outputs(task: str, n: int) -> str:
+    """What a model of a task answers with, in words; n is the number of its outputs."""
+    return TASK_DESCRIPTIONS.get(task, "{n} number{s}").format(n=n, s="s" * (n != 1))
 
 
 def format_model_card(
@@ -36,7 +41,7 @@ def format_model_card(
     """
     grid = config.grid
     depth = ", read in 16 bits" if spec.bit_depth == 16 else ""
-    answer = TASK_DESCRIPTIONS.get(task, "{n} numbers").format(n=config.outputs)
+    answer = describe_outputs(task, config.outputs)
     title, use = f"that answers with {answer}", "vitrail predict PATH-OF-THIS-FOLDER picture.jpg"
     if UNLABELED_KEY in info:
         title = f"that has seen no label yet, to learn to answer with {answer}"

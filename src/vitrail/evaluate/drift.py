@@ -139,11 +139,7 @@ class WatchReport:
 
     def promise(self) -> str:
         """The promise in a sentence."""
-        unit = "groups" if self.grouped else "pictures"
-        return (
-            f"Without a change at most {self.false_alarms:g} false alarms in {MONTH_DAYS} days on average, for any "
-            f"number of pictures a day, if {unit} come as those of the reference did, each alone."
-        )
+        return describe_promise(self.false_alarms, self.grouped)
 
     def headline(self) -> str:
         """The result in a sentence."""
@@ -176,6 +172,15 @@ class WatchReport:
         if self.performance:
             lines += [self.performance, *([f"Before: {self.held_out_performance}"] * bool(self.held_out_performance))]
         return "\n".join(lines if self.months is None else [*lines, self.months.table()])
+
+
+def describe_promise(false_alarms: float, grouped: bool) -> str:
+    """What a watch promises, in a sentence."""
+    unit = "groups" if grouped else "pictures"
+    return (
+        f"Without a change at most {false_alarms:g} false alarms in {MONTH_DAYS} days on average, for any "
+        f"number of pictures a day, if {unit} come as those of the reference did, each alone."
+    )
 
 
 def describe_move(day: WatchDay) -> str:

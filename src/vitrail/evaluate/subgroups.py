@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -40,6 +41,8 @@ class Subgroup:
     """The metric; None where it cannot be measured."""
     interval: Span | None = None
     """95 %."""
+    corrected: Span | None = None
+    """Widened for the number of judged subgroups (Bonferroni): 95 % for all of them together; None if not judged."""
     overall: float | None = None
     """The metric of all images, for multilabel over the same labels as `metric`."""
     labels: int | None = None
@@ -165,22 +168,29 @@ def _measure_subgroup(
 
 
 def _mark_worst(column: SubgroupColumn, num_judged: int, higher: bool) -> SubgroupColumn:
-    """Mark the worst of the subgroups that are significantly worse than all images."""
+    """Widen the intervals of judged subgroups, and mark the worst of those that are then worse than all images."""
     narrow, wide = (NormalDist().inv_cdf(1 - SUBGROUP_LEVEL / (2 * count)) for count in (1, max(1, num_judged)))
-    gaps = [_significant_gap(one, wide / narrow, higher) for one in column.slices]
+    slices = tuple(_widen_interval(one, wide / narrow, 1.0 if higher else math.inf) for one in column.slices)
+    gaps = [_significant_gap(one, higher) for one in slices]
     worst = int(np.argmax(gaps)) if gaps else 0
-    if not gaps or gaps[worst] <= 0:
-        return column
-    return replace(column, slices=tuple(replace(one, worst=place == worst) for place, one in enumerate(column.slices)))
+    marked = (replace(one, worst=place == worst and gaps[worst] > 0) for place, one in enumerate(slices))
+    return replace(column, slices=tuple(marked))
 
 
-def _significant_gap(subgroup: Subgroup, wider: float, higher: bool) -> float:
-    """How much worse than all images a subgroup is, if the widened interval shows it; else 0."""
-    if subgroup.few or subgroup.figure is None or subgroup.interval is None or subgroup.overall is None:
+def _widen_interval(subgroup: Subgroup, factor: float, highest: float) -> Subgroup:
+    """A subgroup with its corrected interval; few images have none."""
+    if subgroup.few or subgroup.figure is None or subgroup.interval is None:
+        return subgroup
+    low, high = (subgroup.figure + factor * (end - subgroup.figure) for end in subgroup.interval)
+    return replace(subgroup, corrected=(max(0.0, low), min(highest, high)))
+
+
+def _significant_gap(subgroup: Subgroup, higher: bool) -> float:
+    """How much worse than all images a subgroup is, if the corrected interval shows it; else 0."""
+    if subgroup.corrected is None or subgroup.figure is None or subgroup.overall is None:
         return 0.0
-    low, high = subgroup.interval
-    nearest = subgroup.figure + wider * ((high if higher else low) - subgroup.figure)
-    worse = nearest < subgroup.overall if higher else nearest > subgroup.overall
+    low, high = subgroup.corrected
+    worse = high < subgroup.overall if higher else low > subgroup.overall
     return abs(subgroup.overall - subgroup.figure) if worse else 0.0
 
 

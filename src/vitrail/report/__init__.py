@@ -1,1 +1,1 @@
-"""Reports of a run, built from its stored files: HTML pages, model cards, data cards, and the CLAIM appendix."""
+"""Reports of a run, built from its stored files: HTML pages, dossiers, model cards and data cards."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data.source import Task
 from ..errors import UsageError
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names
 from ..evaluate.task_metrics import TaskMetrics
@@ -197,15 +198,7 @@ def build_first_page(
     explanations = saliency.load_explanations(folder)
     misses, alarms = find_worst_failures(targets, predictions, images)
     positive_given = bool(request.positive or facts.decisions.positive)
-    check = provenance.read_json_table(folder / "check.json") or {}
-    issues = check.get("concerns", [])
-    looked_at, total = check.get("looked_at", 0), check.get("pictures", 0)
-    partly_checked = f"{looked_at:,} of {format_count(total, 'picture')}" if looked_at < total else ""
-    check_limits = [str(one["text"]) for one in issues if one.get("severity") == "warning"]
-    if partly_checked:
-        check_limits.insert(
-            0, f"Copies and bad pictures were looked for among {partly_checked}; vitrail check takes all."
-        )
+    issues, partly_checked = _read_check(folder)
     copy_codes = {f"{how}-copies-in-train-and-{predictions.split}" for how in ("exact", "near")}
     copies = {name for one in issues if one.get("code") in copy_codes for name in one.get("pictures", [])}
     return FirstPage(
@@ -215,7 +208,7 @@ def build_first_page(
         abstention=summarize_abstention(predictions, facts.decisions, groups),
         misses=misses,
         false_alarms=alarms,
-        limits=[*_describe_limits(facts, metrics, targets, groups is not None), *check_limits],
+        limits=describe_limits(facts, metrics, targets, folder, groups is not None),
         provenance=read_provenance(folder, facts),
         extra_findings=extra_findings.read_extra_findings(folder),
         num_train_copies=len(copies & set(predictions.ids)),
@@ -234,12 +227,27 @@ def _is_rare(target: BinaryTarget) -> bool:
     return min(target.positives, target.negatives) < MIN_PER_SIDE
 
 
-def _describe_limits(
-    facts: ReportFacts, metrics: TaskMetrics, targets: Sequence[BinaryTarget], has_groups: bool
+def _read_check(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """The issues of the data check, and how many images it looked at, if not all."""
+    check = provenance.read_json_table(folder / "check.json") or {}
+    looked_at, total = check.get("looked_at", 0), check.get("pictures", 0)
+    return check.get("concerns", []), f"{looked_at:,} of {format_count(total, 'picture')}" if looked_at < total else ""
+
+
+def describe_limits(
+    facts: ReportFacts, metrics: TaskMetrics, targets: Sequence[BinaryTarget], folder: Path, has_groups: bool
 ) -> list[str]:
-    """Sentences on the limits of the metrics."""
-    pictures = format_count(metrics.n, "picture")
-    limits = [f"All figures come from {pictures} of one source, {facts.source}; no other was tested."]
+    """Sentences on the limits of the metrics.
+
+    Args:
+        targets: what is found or missed; none of anomalies, numbers and masks.
+
+    Raises:
+        DamagedFileError, UsageError: check.json or the facts of an evaluation cannot be read.
+    """
+    pictures, others = format_count(metrics.n, "picture"), provenance.read_evaluations(folder).values()
+    tested = f"tested too: {', '.join(one.source for one in others)}" if others else "no other was tested"
+    limits = [f"All figures come from {pictures} of one source, {facts.source}; {tested}."]
     if metrics.groups is None:
         limits.append(
             "Pictures of one patient, part or film were not marked (--group COLUMN). If there are some, intervals are "
@@ -255,7 +263,10 @@ def _describe_limits(
             f"The pictures come in {format_count(metrics.groups, 'group')}, but this run has not stored which belong "
             "together, so the intervals of this page count pictures and are narrower than they should be."
         )
-    if rare := [one.name for one in targets if _is_rare(one)]:
+    rare = [one.name for one in targets if _is_rare(one)]
+    if isinstance(metrics, AnomalyMetrics):
+        rare = [name for name, n in (("defects", metrics.defects), ("good", metrics.good)) if n < MIN_PER_SIDE]
+    if rare:
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
         limits.append(
             f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
@@ -265,11 +276,14 @@ def _describe_limits(
             "Probabilities are shown as the model gives them, which has learnt at the prevalence of its own pictures; "
             "vitrail decide RUN --prevalence moves them to yours."
         )
-    if facts.decisions.temperature:
+    if targets and facts.decisions.temperature:
         limits.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
-    else:
+    elif targets:
         limits.append("Probabilities are not calibrated: too few validation pictures, or calibration was switched off.")
-    return limits
+    issues, partly_checked = _read_check(folder)
+    if partly_checked:
+        limits.append(f"Copies and bad pictures were looked for among {partly_checked}; vitrail check takes all.")
+    return [*limits, *(str(one["text"]) for one in issues if one.get("severity") == "warning")]
 
 
 # -- Inspection: expected escapes and false rejects of a shift, and thresholds to choose from

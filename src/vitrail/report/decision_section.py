@@ -70,6 +70,8 @@ class DecisionRow(NamedTuple):
     """Of the answered images; None for labels and numbers."""
     covered: Rate | None
     """Fraction of the targets within the set or range."""
+    changes: int
+    """Images that it answers otherwise than the training's own."""
 
 
 def decide_run(folder: Path) -> DecidedRun:
@@ -170,7 +172,8 @@ def list_decisions(run: DecidedRun, folder: Path) -> list[DecisionRow]:
     positive = next((one.positive for one in (kept.current, *kept.by_name.values()) if one.positive), "")
     rows = []
     for name, decisions in kept.by_name.items():
-        figures = compute_figures(apply_decisions(run.stored, decisions), decisions, groups=groups, positive=positive)
+        decided = apply_decisions(run.stored, decisions)
+        figures = compute_figures(decided, decisions, groups=groups, positive=positive)
         labels = figures.labels if positive or run.facts.task == "multilabel" else ()
         rows.append(
             DecisionRow(
@@ -184,6 +187,7 @@ def list_decisions(run: DecidedRun, folder: Path) -> list[DecisionRow]:
                 unanswered=figures.abstained,
                 accuracy=figures.accuracy_answered,
                 covered=figures.covered,
+                changes=count_changes(run.stored, decided),
             )
         )
     return rows

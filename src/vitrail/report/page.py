@@ -115,14 +115,19 @@ def render_report(
     request: AudienceRequest | None = None,
     versions: Sequence[DecisionRow] = (),
     banks: Sequence[BankRow] = (),
+    dossier: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as text; curves, thumbnails, maps and check results in `folder` are optional.
 
     Args:
         versions: the rows of the table of decisions.
         banks: those of the versions of an anomaly run's bank.
+        dossier: what a dossier has beyond a report, see `dossier`; its subgroups take the place of stored ones.
     """
-    context = {"versions": versions, "banks": banks, **_page_context(facts, predictions, folder, request)}
+    context = _page_context(facts, predictions, folder, request)
+    context |= {"versions": versions, "banks": banks, "dossier": dossier}
+    if dossier is not None:
+        context["extra_findings"] = context["extra_findings"]._replace(slices=dossier["subgroups"])
     return render_template(f"{facts.task}.html.j2", context)
 
 

@@ -31,6 +31,8 @@ from ..files import atomic
 from ..files.checksums import MANIFEST
 
 FACTS_FILE = "report.json"
+EVALUATIONS_FOLDER = "evaluations"
+"""In a run folder: one folder for each other source that the run was evaluated on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +171,16 @@ def read_facts(run_folder: Path) -> ReportFacts:
             f"A run folder with a report.json is needed. There is none in {run_folder}; a run writes it when it ends."
         )
     return config.read(ReportFacts, values, str(path))
+
+
+def read_evaluations(run_folder: Path) -> dict[str, ReportFacts]:
+    """The facts of the run's evaluations on other sources, by the name of their folder.
+
+    Raises:
+        UsageError, DamagedFileError: as `read_facts`.
+    """
+    found = sorted(Path(run_folder).glob(f"{EVALUATIONS_FOLDER}/*/{FACTS_FILE}"))
+    return {path.parent.name: read_facts(path.parent) for path in found}
 
 
 # -- Groups of the held-out images, such as patients, as anonymous numbers

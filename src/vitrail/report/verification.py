@@ -76,14 +76,38 @@ def verify_run(folder: Path) -> Verification:
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise DamagedFileError(f"{folder} does not verify. {'; '.join(wrong[:5])}{more}.")
-    files = _hash_files(folder)
+    files, before = hash_files(folder), read_verification(folder)
     digest = hashlib.sha256("".join(f"{value}  {name}\n" for name, value in files.items()).encode()).hexdigest()
     path = folder / VERIFICATION_FILE
-    before = strict_json.read_json(path).get("files", {}) if path.is_file() else {}
-    changed = tuple(name for name in {**before, **files} if name in before and before[name] != files.get(name))
     content = {"figures": figures, "splits": splits, "largest_difference": largest, "files": files, "sha256": digest}
     atomic.write_json(path, content)
+    changed = () if before is None else before.changed
     return Verification(path, figures, tuple(splits), largest, files, digest, changed)
+
+
+def read_verification(folder: Path) -> Verification | None:
+    """The last verification of a run, with the files that have changed since; None if there was none.
+
+    Raises:
+        DamagedFileError: verification.json is not what `verify_run` writes.
+    """
+    path = Path(folder) / VERIFICATION_FILE
+    if not path.is_file():
+        return None
+    content = strict_json.read_json(path)
+    try:
+        figures, largest, digest = int(content["figures"]), float(content["largest_difference"]), str(content["sha256"])
+        splits, files = (
+            tuple(map(str, content["splits"])),
+            {str(name): str(one) for name, one in content["files"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise DamagedFileError(
+            f"{path} must hold what vitrail report RUN --verify writes. Run it again. {problem!r}."
+        ) from problem
+    now = hash_files(folder)
+    changed = tuple(name for name, value in files.items() if now.get(name) != value)
+    return Verification(path, figures, splits, largest, files, digest, changed)
 
 
 def _compute_again(folder: Path, facts: ReportFacts) -> Iterator[tuple[str, bool, Any, Any]]:
@@ -128,8 +152,8 @@ def _difference(stored: Any, computed: Any) -> float:
     return abs(stored - computed) / max(1.0, abs(stored))
 
 
-def _hash_files(folder: Path) -> dict[str, str]:
-    """SHA-256 by path in the run folder."""
+def hash_files(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files behind the figures, by path in the run folder."""
     patterns = ("model/*", "model/decisions/*", "predictions/*.csv", "metrics-*.json")
     found = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     found += [folder / name for name in FILES]

@@ -44,6 +44,7 @@ from ..formatting import format_count, format_some, format_these
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from ..report.cards import list_copy_warnings
+from ..report.decision_section import decide_run
 from ..spec import ImageSpec
 from ..train import cross_validation, dataset
 from ..train.cross_validation import ENSEMBLE_UNMEASURED, OUT_OF_FOLD
@@ -526,6 +527,31 @@ def evaluate_subgroups(labelled: LabelledImages, predictions: TaskPredictions, c
     rows = find_predicted_rows(labelled, predictions).tolist()
     cells = {name: [str(source.metadata[name][row]) for row in rows] for name in select_columns(source, columns)}
     return compute_subgroups(predictions, cells, get_prediction_groups(labelled, predictions))
+
+
+def evaluate_stored_subgroups(run: Path, source_object: object | None = None) -> SubgroupReport | str:
+    """The main metric for every value of every column, from the stored predictions by the decision in use.
+
+    No picture is decoded. Where there is no table, the reason.
+
+    Args:
+        run: the folder of a run or of all folds.
+        source_object: the object that it was trained on, if it was one.
+
+    Raises:
+        UsageError: no report.json, or no predictions of its held-out split.
+    """
+    predictions = decide_run(run).predictions
+    try:
+        if is_folds_folder(run):
+            labelled = evaluate_out_of_fold(run, None, source_object)[0]
+        else:
+            labelled = load_held_out(run, predictions.split, source_object)
+        if not labelled.source.metadata:
+            return f"{labelled.source.name} has no further columns to part the pictures by; a manifest may have them."
+        return evaluate_subgroups(labelled, predictions, ALL_COLUMNS)
+    except (DataError, UsageError) as error:
+        return str(error)
 
 
 def select_columns(source: Source, columns: str) -> Sequence[str]:

@@ -25,8 +25,6 @@ from ..train.dataset import Dataset
 from ..train.run_folder import RunFolder, find_run, is_folds_folder
 from .evaluation import EvaluationResult, LabelledImages, find_predicted_rows, get_prediction_groups
 
-EVALUATIONS = "evaluations"
-"""Folder in a run folder: one folder for each other source that the run was evaluated on."""
 MAX_WRONG = 10
 """Wrong predictions that are named."""
 
@@ -88,7 +86,7 @@ def choose_evaluation_folder(model: str, source: str, out: Path | None) -> Path 
     if not (run.plan_file.is_file() or is_folds_folder(run.path)):
         return None
     name = re.sub(r"[^\w.-]+", "-", Path(source).name).strip("-") or "pictures"
-    number, folder = 1, run.path / EVALUATIONS / name
+    number, folder = 1, run.path / provenance.EVALUATIONS_FOLDER / name
     while not _is_free(folder, command):
         number += 1
         folder = folder.with_name(f"{name}-{number}")

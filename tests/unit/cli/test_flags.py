@@ -33,7 +33,7 @@ FLAGS = {
     "watch": "--since --date --group --alarms --labels --normal-until --out --skip-bad --device --json --debug",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
-    "report": "--for --positive --prevalence --parts-per-minute --hours --claim --plots --verify --json --debug",
+    "report": "--for --positive --prevalence --parts-per-minute --hours --plots --verify --json --debug",
     "check": "--data-root --group --task --exclude --image-size --out --json --debug",
     "bench": """--only --batches --device --number-format --threads --optimizer --compile --rounds --attention --to
                 --json --debug""",

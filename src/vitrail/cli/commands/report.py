@@ -12,6 +12,7 @@ from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
     from ...report.audience import AudienceRequest
+    from ...report.dossier import Dossier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +24,8 @@ class Report(Command):
 
       vitrail report runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail report runs/films --for radiology --prevalence nodule=0.02,effusion=0.1
-      vitrail report runs/films --claim
+      vitrail report runs/films --for dossier --verify
       vitrail report runs/films --plots
-      vitrail report runs/films --verify
       vitrail report runs/cells --for inspection --positive defective --prevalence 0.01 --parts-per-minute 180 --hours 8
     """
 
@@ -33,8 +33,9 @@ class Report(Command):
 
     run_folder: Path
     """The run folder."""
-    for_: Literal["radiology", "inspection"] | None = None
-    """Whose questions the first page answers."""
+    for_: Literal["radiology", "inspection", "dossier"] | None = None
+    """Whose questions the first page answers; dossier: the whole page is one for reviewers and authorities, with an
+    index by TRIPOD+AI, CLAIM 2024 and EU AI Act Annex IV; what only you know goes into dossier.toml beside it."""
     positive: str = ""
     """The only class or label that the first page speaks of, such as defect; by default all labels, all classes of
     several, and of two the one that decisions.positive named, or the rarer one."""
@@ -45,9 +46,6 @@ class Report(Command):
     """Pace of an inspection, so that failures are counted in a shift; else in 1,000 parts."""
     hours: float | None = None
     """Length of a shift."""
-    claim: bool = False
-    """Also write claim.md, an appendix for papers: the 42 items of the checklist CLAIM, answered from the run; what
-    only you know goes into claim.toml beside it."""
     plots: bool = False
     """Also write ROC and precision-recall curves, net benefit, reliability and confusion matrix into figures/, each as
     SVG and PNG."""
@@ -59,23 +57,27 @@ class Report(Command):
 
     def run(self) -> int:
         """Build the report and print its path."""
-        from ...report import claim
         from ...report.page import build_report, write_plots
         from ...report.verification import verify_run
 
+        request = self._make_request()
         verified = verify_run(self.run_folder) if self.verify else None
-        path = build_report(self.run_folder, self._make_request())
+        dossier = self._build_dossier() if self.for_ == "dossier" else None
+        path = build_report(self.run_folder, request) if dossier is None else dossier.page
         plots = write_plots(self.run_folder) if self.plots else []
-        appendix = claim.build_claim_appendix(self.run_folder) if self.claim else None
         if self.json:
-            extra: dict[str, object] = (
-                {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.num_open}
-            )
-            extra |= {"plots": [str(one) for one in plots]} if self.plots else {}
+            extra: dict[str, object] = {"plots": [str(one) for one in plots]} if self.plots else {}
             extra |= {} if verified is None else {"verification": str(verified.path), "sha256": verified.sha256}
+            if dossier is not None:
+                items = {name: counts._asdict() for name, counts in dossier.counts.items()}
+                extra |= {"answers": str(dossier.answers), "open_questions": dossier.open_questions, "items": items}
             print_json({"report": str(path), **extra})
             return 0
         print(path)
+        if dossier is not None:
+            for name, counts in dossier.counts.items():
+                print(f"  {name}: {counts.answered} items answered, {counts.partly} in part, {counts.open} open")
+            print(f"{dossier.answers}  ({format_count(dossier.open_questions, 'question')} open for its authors)")
         if verified is not None:
             print(
                 f"{verified.path}  ({verified.figures:,} figures of {' and '.join(verified.splits)} follow from the "
@@ -86,17 +88,18 @@ class Report(Command):
                 print(f"Changed since it was verified before: {', '.join(verified.changed)}.")
         if plots:
             print(f"{plots[0].parent}  ({len(plots) // 2} figures, each as SVG and PNG)")
-        if appendix is not None:
-            print(
-                f"{appendix.page}  ({appendix.num_run_answers} items from the run, {appendix.num_author_answers} from "
-                f"{claim.AUTHOR_ANSWERS_FILE}, {appendix.num_open} open)"
-            )
         return 0
+
+    def _build_dossier(self) -> Dossier:
+        from ...report.dossier import build_dossier
+        from ...services.evaluation import evaluate_stored_subgroups
+
+        return build_dossier(self.run_folder, evaluate_stored_subgroups(self.run_folder))
 
     def _make_request(self) -> AudienceRequest | None:
         from ...report.audience import AudienceRequest
 
-        if self.for_ is not None:
+        if self.for_ is not None and self.for_ != "dossier":
             return AudienceRequest(
                 audience=self.for_,
                 positive=self.positive,
