@@ -1,6 +1,6 @@
 """Does the forecast of `vitrail evaluate RUN --plan-test doubling` hold what twice the pictures really bring?
 
-    python benchmarks/doubling.py [--elpv ELPV --dinov2 DINOV2] [--repeats 40]
+    python benchmarks/doubling.py [--elpv ELPV --dinov2 DINOV2] [--repeats 30]
 
 Features are frozen: the pixels of digits, the 64 first principal components of Fashion-MNIST's pixels, and ELPV's
 solar cells (defective or not) in DINOv2-S/14 at 112 pixels. Each repeat draws n training images, as many more, a
@@ -24,7 +24,7 @@ import vitrail
 from vitrail.data.open import open_source
 from vitrail.services.learning_curve import LabelledFeatures, fit_contributions, fit_learning_curve
 
-STUDIES = {"digits": (60, 120, 400), "fashion-mnist": (100, 400, 1600), "elpv": (100, 300, 800)}
+STUDIES = {"digits": (100, 400), "elpv": (150, 600), "fashion-mnist": (150, 600)}
 """Training images before the doubling."""
 HELD_OUT = {"digits": 500, "fashion-mnist": 1000, "elpv": 500}
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--elpv", type=Path, help="ELPV's folder with labels.csv and images/")
     parser.add_argument("--dinov2", type=Path, help="what benchmarks/making/real_dinov2.py made")
     parser.add_argument("--features", type=Path, default=Path("runs/elpv-features.npz"), help="where ELPV's are kept")
-    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
     results = Results("doubling")
     for name, sizes in STUDIES.items():
