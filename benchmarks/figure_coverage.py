@@ -173,16 +173,17 @@ OF_FAULT = (  # rows of the first table
     Cell(100, 0.99, equal(4)), Cell(359, 0.99, equal(10)), Cell(100, 0.9, equal(3), 20), Cell(240, 0.9, equal(3), 12),
     Cell(400, 0.9, equal(3), 80), Cell(100, 0.9, RARE[0]), Cell(359, 0.9, RARE[1]),
 )  # fmt: skip
-CELLS = tuple(dict.fromkeys((
+CELLS = (
     *OF_FAULT,
-    *(Cell(n, p, equal(K)) for n in (24, 1000) for p in (0.8, 0.95, 0.999) for K in (2, 20)),
-    *(Cell(100, p, equal(K)) for p, K in ((0.95, 5), (0.999, 2))),
-    *(Cell(4 * g, p, equal(3), g) for g, p in ((8, 0.8), (8, 0.99), (12, 0.95), (50, 0.8), (50, 0.99), (100, 0.95))),
-    *(Cell(20 * g, p, equal(2), g, labels="group") for g, p in ((8, 0.8), (20, 0.99), (50, 0.8), (100, 0.99))),
-    *(Cell(n, p, priors) for n in (100, 1000) for p in (0.8, 0.97) for priors in RARE[1:]),
-    *(Cell(n, p, equal(3), sharpness=2.0) for n in (50, 200, 1000) for p in (0.8, 0.99)),
-    *(Cell(n, 0.9, equal(4), n // 5, shared) for n in (50, 1000) for shared in (0.0, 1.0)),
-)))  # fmt: skip
+    Cell(24, 0.8, equal(20)), Cell(100, 0.999, equal(2)), Cell(24, 0.999, equal(20)), Cell(1000, 0.8, equal(2)),
+    Cell(1000, 0.999, equal(20)), Cell(24, 0.8, equal(2)), Cell(1000, 0.95, equal(5)), Cell(24, 0.999, equal(2)),
+    Cell(32, 0.8, equal(3), 8), Cell(32, 0.99, equal(3), 8), Cell(200, 0.99, equal(3), 50),
+    Cell(400, 0.95, equal(3), 100), Cell(160, 0.8, equal(2), 8, labels="group"),
+    Cell(500, 0.99, equal(2), 50, labels="group"), Cell(100, 0.8, RARE[2]), Cell(1000, 0.97, RARE[2]),
+    Cell(100, 0.97, RARE[1]), Cell(1000, 0.8, RARE[1]), Cell(50, 0.8, equal(3), sharpness=2.0),
+    Cell(200, 0.99, equal(3), sharpness=2.0), Cell(1000, 0.8, equal(3), sharpness=2.0),
+    Cell(50, 0.9, equal(4), 10, 0.0), Cell(50, 0.9, equal(4), 10, 1.0), Cell(1000, 0.9, equal(4), 200, 1.0),
+)  # fmt: skip
 
 
 def main() -> None:

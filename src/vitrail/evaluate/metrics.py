@@ -64,9 +64,9 @@ class ClassificationMetrics:
     """All metrics of one split; intervals are 95 %.
 
     Proportions have Wilson intervals, and so has their mean (`mean_of_rates_interval`); areas under the ROC curve have
-    Newcombe's score interval, all others the percentile bootstrap. With groups, an image counts as part of its group:
-    Wilson's and Newcombe's take groups for images, and the bootstrap resamples whole groups. No lower bound is above
-    that of a split without any error.
+    Newcombe's score interval, losses Gaffke's (`bounded_mean_intervals`), and kappa the percentile bootstrap. With
+    groups, an image counts as part of its group: Wilson's and Newcombe's take groups for images, and the others draw or
+    weigh whole groups. No lower bound is above that of a split without any error.
     """
 
     split: str
@@ -345,14 +345,15 @@ def _compute_intervals(
 ) -> list[Interval | None]:
     """Intervals of OVERALL_NAMES, then of recall, precision and F1 of every class.
 
-    Macro F1 and kappa have the bootstrap. Without an error every sample of it has the same value, and with one or two
-    the samples hardly differ: the lower bound of macro F1 is at most that of a split without any error, and the
-    interval of kappa holds that of the mean disagreement with its chance level taken as known.
+    Kappa has the bootstrap. Without an error every sample of it has the same value, and with one or two the samples
+    hardly differ: its interval also holds that of the mean disagreement, with its chance level taken as known.
     """
     K = len(confusion)
     targets, predicted = table[:, 0] // K, table[:, 0] % K
     right = targets == predicted
     recalls: list[tuple[float, float]] = []
+    f1s: list[tuple[float, float]] = []
+    f1 = _class_rates(confusion)[2]
     rates: list[list[Interval | None]] = [[], [], []]
     for k in range(K):
         of_class, answered = targets == k, predicted == k
@@ -362,25 +363,43 @@ def _compute_intervals(
         if of_class.any():
             count = float(of_class.sum()) if groups is None else effective_count(groups[of_class])
             recalls.append((float(right[of_class].mean()), count))
+        if of_class.any() or answered.any():
+            f1s.append((float(f1[k]), count if of_class.any() else 0.0))
     most = None if groups is None else effective_count(groups)
     units = len(table) if groups is None else len(np.unique(groups))
     drawn = bootstrap_counts(table[:, 0].astype(np.int64), K * K, seed, samples, groups).reshape(-1, K, K)
-    spans = percentile_intervals(_confusion_statistics(drawn, ordered)[:, 2:], units)
-    spans[0] = limit_low(spans[0], mean_of_rates_interval([(1.0, count) for _, count in recalls], most).low)
+    kappas = percentile_intervals(_confusion_statistics(drawn, ordered)[:, 3:], units)
     disagreement = [_disagreement(K, power).ravel()[table[:, 0].astype(np.int64)] for power in (0, 2)]
     losses = np.stack([*disagreement, table[:, 2], table[:, 3]], axis=1)
     bounds = (1.0, (K - 1) ** 2, _loss_of_a_wrong_answer(probabilities), 1.0 if K == 2 else 2.0)
     means = bounded_mean_intervals(losses, bounds, seed, samples, groups=groups)
-    for place, power in ((1, 0), (2, 2)):
+    for place, power in ((0, 0), (1, 2)):
         by_chance = float(_chance_disagreement(confusion, _disagreement(K, power))) / len(table)
-        span = spans[place]
+        span, (low, high) = kappas[place], means[place]
         if span is not None and by_chance > 0:
-            fixed = Interval(1 - means[place - 1].high / by_chance, 1 - means[place - 1].low / by_chance)
-            spans[place] = Interval(max(-1.0, min(span.low, fixed.low)), min(1.0, max(span.high, fixed.high)))
+            low, high = 1 - high / by_chance, 1 - low / by_chance
+            kappas[place] = Interval(max(-1.0, min(span.low, low)), min(1.0, max(span.high, high)))
     return [
-        proportion_interval(right, groups), mean_of_rates_interval(recalls, most), *spans,
+        proportion_interval(right, groups), mean_of_rates_interval(recalls, most), _macro_f1_interval(f1s, most), *kappas,
         proportion_interval(table[:, 1] == 1, groups), *means[2:], *rates[0], *rates[1], *rates[2],
     ]  # fmt: skip
+
+
+def _macro_f1_interval(rates: list[tuple[float, float]], most: float | None) -> Interval:
+    """Interval of the mean F1, whose rates are taken to be as uncertain as recalls.
+
+    A class that no image has was predicted by mistake and has an F1 of 0. Whether it counts is luck: the interval holds
+    both that of all rates and that of the classes that occur.
+
+    Args:
+        rates: of each class, with the number of its images.
+        most: as `mean_of_rates_interval`.
+    """
+    each = [(rate, max(count, 1.0)) for rate, count in rates]
+    intervals = [
+        mean_of_rates_interval(some, most) for some in (each, [one for one, (_, n) in zip(each, rates, strict=True) if n])
+    ]
+    return Interval(min(one.low for one in intervals), max(one.high for one in intervals))
 
 
 def _loss_of_a_wrong_answer(probabilities: Float64[np.ndarray, "n K"]) -> float:

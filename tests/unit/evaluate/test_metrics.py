@@ -119,7 +119,7 @@ def test_without_an_error_intervals_still_have_a_width():
     targets = np.arange(60) % 3
     given = table(targets, 0.9 * np.eye(3)[targets] + 0.1 / 3)
     for groups, n in ((None, 60), (np.arange(60) // 6, 10)):
-        found = compute_classification_metrics(given, groups, samples=20)
+        found = compute_classification_metrics(given, groups, samples=400)
         assert found.accuracy_interval == pytest.approx(wilson_interval(n, n))
         for name in ("balanced_accuracy", "macro_f1", "kappa"):
             low, high = getattr(found, f"{name}_interval")
