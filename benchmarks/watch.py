@@ -69,16 +69,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     results = Results("watch")
-    simulate(results, "fashion-mnist", (10, 30, 100), partial(make_fashion_pool, options.folder))
+    simulate(results, "fashion-mnist", (10, 30, 100), 1, partial(make_fashion_pool, options.folder))
     if options.elpv is None or options.dinov2 is None:
         print("elpv: left out, needs --elpv and --dinov2; see --help")
     else:
-        simulate(results, "elpv", (10,), partial(make_elpv_pool, options.folder, options.elpv, options.dinov2))
+        simulate(results, "elpv", (10,), 5, partial(make_elpv_pool, options.folder, options.elpv, options.dinov2))
     results.write({})
     results.path.with_suffix(".md").write_text(describe(results.rows), encoding="utf-8")
 
 
-def simulate(results: Results, source: str, days: tuple[int, ...], make_pool: Callable[[], Pool]) -> None:
+def simulate(
+    results: Results, source: str, days: tuple[int, ...], most_copies: int, make_pool: Callable[[], Pool]
+) -> None:
     """Every row of a source that is not there; its model and scores are made for the first of them."""
     pools: list[Pool] = []
 
@@ -88,7 +90,7 @@ def simulate(results: Results, source: str, days: tuple[int, ...], make_pool: Ca
         return pools[0]
 
     for per_day, promise, copies in dict.fromkeys(
-        ((days[0], PROMISE, 1), (days[-1], PROMISE, 1), (days[0], 1.0, 1), (days[0], PROMISE, 5))
+        ((days[0], PROMISE, 1), (days[-1], PROMISE, 1), (days[0], 1.0, 1), (days[0], PROMISE, most_copies))
     ):
         key: Row = {"source": source, "kind": "null", "per_day": per_day, "promise": promise}
         key |= {"copies": copies} if copies > 1 else {}
