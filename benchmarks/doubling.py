@@ -24,7 +24,7 @@ import vitrail
 from vitrail.data.open import open_source
 from vitrail.services.learning_curve import LabelledFeatures, fit_contributions, fit_learning_curve
 
-STUDIES = {"digits": (100, 400), "elpv": (150, 600), "fashion-mnist": (150, 600)}
+STUDIES = {"digits": (100, 400), "fashion-mnist": (150, 600), "elpv": (150, 600)}
 """Training images before the doubling."""
 HELD_OUT = {"digits": 500, "fashion-mnist": 1000, "elpv": 500}
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np

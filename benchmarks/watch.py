@@ -3,14 +3,14 @@
     python benchmarks/watch.py [--elpv ELPV --dinov2 DINOV2]    # ELPV, DINOV2: as benchmarks/elpv.py
 
 A small model is trained on Fashion-MNIST without the class Bag; of ELPV a probe of DINOv2-S/14 at 70 pixels is fitted
-to 600 polycrystalline solar cells, sound or defective, and monocrystalline ones are the new class. Its scores and features are computed once for the test
-pictures of every condition: as they are, darker, blurred, of another camera (gamma, contrast, noise), and those of the
-class that the training had not. Months are drawn from these without replacement: the reference, then days of pictures,
-so that a month without a change has none.
+to 600 polycrystalline solar cells, sound or defective, and monocrystalline ones are the new class. Its scores and
+features are computed once for the test pictures of every condition: as they are, darker, blurred, of another camera
+(gamma, contrast, noise), and those of the class that the training had not. Months are drawn from these without
+replacement: the reference, then days of pictures, so that a month without a change has none.
 
-Rows `null` have 1,000 months of 30 days; with copies every picture comes five times, as a group. Rows `drift` have ten days without a change and thirty
-with it: on all pictures, or on a tenth of them (new class), or with twice the share of one class (prevalence). Rows
-that are there are kept. Writes benchmarks/results/watch.json.
+Rows `null` have 1,000 months of 30 days; with copies every picture comes five times, as a group. Rows `drift` have ten
+days without a change and thirty with it: on all pictures, or on a tenth of them (new class), or with twice the share of
+one class (prevalence). Rows that are there are kept. Writes benchmarks/results/watch.json.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def describe(rows: list[Row]) -> str:
     for row in rows:
         if row["kind"] == "drift":
             days = ", ".join("more than 30" if one is None else str(one) for one in row["days_until_noticed"])
-            lines.append(f"| {NAMES[row['source']]} | {row['drift']} | {row['per_day']} | {days} | {row['noticed_in_30_days']:.0%} |")
+            what = f"{NAMES[row['source']]} | {row['drift']} | {row['per_day']}"
+            lines.append(f"| {what} | {days} | {row['noticed_in_30_days']:.0%} |")
     return "\n".join(lines) + "\n"
 
 
@@ -165,9 +166,7 @@ def fit(folder: Path, images: np.ndarray, names: np.ndarray, steps: int, model: 
     return vitrail.fit((images, names), model=model, steps=steps, device="cpu", out=folder, settings=settings)
 
 
-def score_pool(
-    run: vitrail.Run, old: np.ndarray, new: np.ndarray, classes: np.ndarray, reference: int
-) -> Pool:
+def score_pool(run: vitrail.Run, old: np.ndarray, new: np.ndarray, classes: np.ndarray, reference: int) -> Pool:
     """The scores of old pictures under every condition and of new ones; they are kept in the run folder."""
     member = run.predictor.single_member()
     predictor = Predictor([replace(member, settings=replace(member.settings, views=TtaViews()))])  # one view is quick

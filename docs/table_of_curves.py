@@ -1,4 +1,4 @@
-"""Write the coverage of intervals of figures, and of bands of curves, into docs/evaluation.md, from benchmarks/results/."""
+"""Write the coverage of intervals of figures and of bands of curves into docs/evaluation.md."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ FIGURES = {
     "auroc": "AUROC", "log_loss": "log loss", "brier": "Brier",
 }  # fmt: skip
 OTHERS = {
-    "top_accuracy": "top-2 accuracy", "quadratic_kappa": "quadratic kappa", "calibration_error": "calibration error",
-    "calibration_in_the_large": "calibration in the large", "calibration_slope": "calibration slope",
+    "top_accuracy": "top-2 accuracy",
+    "quadratic_kappa": "quadratic kappa",
+    "calibration_error": "calibration error",
+    "calibration_in_the_large": "calibration in the large",
+    "calibration_slope": "calibration slope",
 }
 OF_CLASSES = {"recall": "recall", "precision": "precision", "f1": "F1", "auroc": "AUROC"}
 
@@ -45,7 +48,8 @@ def figure_content(rows: list[dict[str, Any]]) -> str:
         lines.append(f"| {row['cell']} | {' | '.join(cells)} | {_percent(lowest)} {what} |")
     studies = min(row["studies"] for row in rows)
     return (
-        "\n".join(lines) + f"\n\n`python benchmarks/figure_coverage.py`: coverage of nominal 95 % in {studies} studies, "
+        "\n".join(lines)
+        + f"\n\n`python benchmarks/figure_coverage.py`: coverage of nominal 95 % in {studies} studies, "
         f"whose chance is {100 * (0.05 * 0.95 / studies) ** 0.5:.1f} points; behind it the mean width of the intervals "
         "before this table (percentile bootstrap, plain Wilson) and now. n pictures, of which a share p is answered "
         "rightly; images of a group share half of the variance of their scores. *other*: the lowest of top-2 accuracy, "

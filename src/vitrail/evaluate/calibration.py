@@ -290,9 +290,9 @@ def fit_calibration_slope(
 ) -> tuple[float, Interval] | None:
     """Slope of a logistic regression on the log-odds, with a jackknife interval; None where it has no limit.
 
-    Each image, or group, is left out by one Newton step, and the quantile is Student's for as many degrees of freedom as
-    the rarer outcome has: a plain sandwich is too narrow with few of them (MacKinnon and White 1985, "Some
-    heteroskedasticity-consistent covariance matrix estimators").
+    Each image, or group, is left out by one Newton step, and the quantile is Student's for one degree of freedom less
+    than there are of the rarer outcome: a plain sandwich is too narrow with few of them (MacKinnon and White 1985,
+    "Some heteroskedasticity-consistent covariance matrix estimators").
     """
     from scipy.special import expit, stdtrit
 

@@ -380,8 +380,8 @@ def _compute_intervals(
             low, high = 1 - high / by_chance, 1 - low / by_chance
             kappas[place] = Interval(max(-1.0, min(span.low, low)), min(1.0, max(span.high, high)))
     return [
-        proportion_interval(right, groups), mean_of_rates_interval(recalls, most), _macro_f1_interval(f1s, most), *kappas,
-        proportion_interval(table[:, 1] == 1, groups), *means[2:], *rates[0], *rates[1], *rates[2],
+        proportion_interval(right, groups), mean_of_rates_interval(recalls, most), _macro_f1_interval(f1s, most),
+        *kappas, proportion_interval(table[:, 1] == 1, groups), *means[2:], *rates[0], *rates[1], *rates[2],
     ]  # fmt: skip
 
 
@@ -397,7 +397,8 @@ def _macro_f1_interval(rates: list[tuple[float, float]], most: float | None) -> 
     """
     each = [(rate, max(count, 1.0)) for rate, count in rates]
     intervals = [
-        mean_of_rates_interval(some, most) for some in (each, [one for one, (_, n) in zip(each, rates, strict=True) if n])
+        mean_of_rates_interval(some, most)
+        for some in (each, [one for one, (_, n) in zip(each, rates, strict=True) if n])
     ]
     return Interval(min(one.low for one in intervals), max(one.high for one in intervals))
 

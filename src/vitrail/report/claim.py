@@ -357,13 +357,13 @@ def _describe_metrics(record: RunRecord) -> str:
 def _describe_uncertainty(record: RunRecord) -> str:
     if record.metrics.groups is None:
         return (
-            "95 % intervals: Wilson's for shares, Newcombe's score interval for areas under the ROC curve, else the "
-            "percentile bootstrap, in which images were drawn."
+            "95 % intervals: Wilson's for shares, Newcombe's score interval for areas under the ROC curve, Gaffke's "
+            "for log loss and Brier score, else the percentile bootstrap, in which images were drawn."
         )
     return (
         f"95 % intervals, by {format_count(record.metrics.groups, 'group')}: Wilson's for shares and Newcombe's score "
-        "interval for areas under the ROC curve, in which groups and not images count; else the percentile bootstrap, "
-        "in which whole groups were drawn."
+        "interval for areas under the ROC curve, in which groups and not images count; Gaffke's for log loss and Brier "
+        "score, with a weight for each group; else the percentile bootstrap, in which whole groups were drawn."
     )
 
 

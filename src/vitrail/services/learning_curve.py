@@ -164,9 +164,9 @@ def fit_contributions(
     train: LabelledFeatures, valid: LabelledFeatures, held_out: LabelledFeatures, task: Task, outputs: int, seed: int
 ) -> Float64[np.ndarray, " n"]:
     """Of each held-out image what it adds to the figure of a probe, which is their mean."""
-    sets = [FeatureSet(one.features, one.targets) for one in (train, valid)]
+    learnt, chosen_by = (FeatureSet(one.features, one.targets) for one in (train, valid))
     columns = {"all": np.arange(train.features.shape[1])}
-    probe = fit_probes(*sets, task, outputs, columns, seed).best
+    probe = fit_probes(learnt, chosen_by, task, outputs, columns, seed).best
     return _contributions(task, probe.predict_outputs(held_out.features), held_out.targets)
 
 

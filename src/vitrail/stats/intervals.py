@@ -194,7 +194,9 @@ def bootstrap_counts(
             drawn = generator.integers(0, units, (count, units)) + units * np.arange(count)[:, None]
             counts.append(np.bincount(drawn.ravel(), minlength=count * units).reshape(count, units) @ table)
         else:
-            drawn = cells[generator.integers(0, len(cells), (count, len(cells)))] + num_cells * np.arange(count)[:, None]
+            drawn = (
+                cells[generator.integers(0, len(cells), (count, len(cells)))] + num_cells * np.arange(count)[:, None]
+            )
             counts.append(np.bincount(drawn.ravel(), minlength=count * num_cells).reshape(count, num_cells))
     return np.concatenate(counts)
 
@@ -260,9 +262,7 @@ def bootstrap_intervals(
     return percentile_intervals(samples, len(values) if groups is None else len(np.unique(groups)), level)
 
 
-def percentile_intervals(
-    samples: Float[np.ndarray, "n m"], units: int, level: float = 0.95
-) -> list[Interval | None]:
+def percentile_intervals(samples: Float[np.ndarray, "n m"], units: int, level: float = 0.95) -> list[Interval | None]:
     """Expanded percentile intervals of m statistics of n bootstrap samples; None for one that is never finite.
 
     Args:

@@ -15,7 +15,12 @@ from vitrail.errors import DataError, UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.run import Run
-from vitrail.services.learning_curve import LabelledFeatures, fit_contributions, fit_learning_curve, measure_learning_curve
+from vitrail.services.learning_curve import (
+    LabelledFeatures,
+    fit_contributions,
+    fit_learning_curve,
+    measure_learning_curve,
+)
 from vitrail.spec import ImageSpec
 
 SHAPE = ViTConfig(image_size=(8, 8), channels=1, patch=(4, 4), width=16, depth=1, heads=2, mlp_width=32, outputs=5)

@@ -48,7 +48,9 @@ def test_of_losses_of_0_and_1_the_interval_of_a_mean_is_clopper_and_pearsons():
     theirs = binomtest(4, 60).proportion_ci(method="exact")
     (ours,) = bounded_mean_intervals(hits, [1.0], seed=0, samples=20_000)
     assert ours == pytest.approx((theirs.low, theirs.high), abs=0.003)
-    (grouped,) = bounded_mean_intervals(hits.repeat(4, 0), [1.0], seed=0, samples=20_000, groups=np.arange(60).repeat(4))
+    (grouped,) = bounded_mean_intervals(
+        hits.repeat(4, 0), [1.0], seed=0, samples=20_000, groups=np.arange(60).repeat(4)
+    )
     assert grouped == pytest.approx(ours, abs=1e-12)
 
 

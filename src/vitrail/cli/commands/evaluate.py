@@ -222,7 +222,9 @@ class Evaluate(Command):
         plan: StudyPlan | LearningCurve
         if self.plan_test == DOUBLING:
             if self.positive or self.against:
-                raise UsageError("--plan-test doubling is of one run and all of its classes. Leave out the other flags.")
+                raise UsageError(
+                    "--plan-test doubling is of one run and all of its classes. Leave out the other flags."
+                )
             self._require_run_folder()
             predictor = open_predictor(self.model, self.device, self.precision)
             plan = measure_learning_curve(run, predictor, progress=progress.track_batches)
