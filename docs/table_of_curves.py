@@ -32,7 +32,8 @@ def main() -> None:
         json.loads((RESULTS / f"{name}-coverage.json").read_text(encoding="utf-8")) for name in ("figure", "curve")
     )
     fill(PAGE, "figures", figure_content(figures["rows"]))
-    fill(PAGE, "curves", content(curves))
+    tables = [curve_content(curves[part]) for part in ("bands", "numbers")]
+    fill(PAGE, "curves", "\n\n".join(tables) + NOTE)
 
 
 def figure_content(rows: list[dict[str, Any]]) -> str:
@@ -66,7 +67,14 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def content(found: dict[str, Any]) -> str:
+NOTE = (
+    "\n\n`python benchmarks/curve_coverage.py`: cells without groups, and in groups of four pictures whose scores share "
+    "half of their variance, with labels of their own or one label. A cell that shows an interval in fewer than one "
+    "of ten studies is left out."
+)
+
+
+def curve_content(found: dict[str, Any]) -> str:
     """A row for each kind of interval, a column for each number of pictures; the mean, and the lowest of all cells."""
     cells, studies = found["cells"], found["studies"]
     sizes = sorted({cell["n"] for cell in cells})
@@ -85,10 +93,8 @@ def content(found: dict[str, Any]) -> str:
     shares = " or ".join(f"{share:g}" for share in sorted({cell["prevalence"] for cell in cells}))
     areas = " or ".join(f"{NormalDist().cdf(one / 2**0.5):.2f}" for one in sorted({cell["distance"] for cell in cells}))
     return (
-        f"{table}\n\n`python benchmarks/curve_coverage.py`: {len(cells)} cells of {studies:,} studies, whose chance is "
-        f"{100 * (0.0475 / studies) ** 0.5:.1f} points, with a share of positives of {shares} and an AUROC of {areas}, "
-        "without groups, and in groups of four pictures whose scores share half of their variance, with labels of "
-        "their own or one label. A cell that shows an interval in fewer than one of ten studies is left out."
+        f"{table}\n\n{len(cells)} cells of {studies:,} studies, whose chance is "
+        f"{100 * (0.0475 / studies) ** 0.5:.1f} points, with a share of positives of {shares} and an AUROC of {areas}."
     )
 
 

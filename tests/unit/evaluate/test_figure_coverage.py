@@ -26,3 +26,15 @@ def test_intervals_hold_the_true_figure_where_they_once_did_not(name, least, mon
     found = coverage.simulate(FAULT[name], 100)
     for figure in least:
         assert found[figure]["shown"] == 100 and found[figure]["coverage"] >= 0.9, figure  # 0.93, less luck of 100
+
+
+def test_every_cell_of_the_table_that_shows_an_interval_covers():
+    rows = coverage.Results("figure-coverage").rows
+    assert {row["cell"] for row in rows} == {cell.name() for cell in coverage.CELLS}
+    low = []
+    for row in rows:
+        for name, one in coverage.shown_figures(row).items():
+            chance = (0.95 * 0.05 / one["shown"]) ** 0.5  # of what luck adds to this many studies
+            if one["coverage"] < 0.93 - chance:
+                low.append((row["cell"], name, one["coverage"]))
+    assert low == []
