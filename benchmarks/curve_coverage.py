@@ -4,7 +4,8 @@
 
 Scores are normal with means 0 and `distance` for images without and with the label; images of a group share a part of
 their score. Probabilities are those of the true distribution. Writes benchmarks/results/curve-coverage.json, in which
-the slow bands and the quick intervals of numbers stand apart; with --levels prints the table `vitrail.evaluate.threshold_curves.EQUAL_LEVELS`.
+the slow bands and the quick intervals of numbers stand apart; with --levels prints the table
+`vitrail.evaluate.threshold_curves.EQUAL_LEVELS`.
 """
 
 from __future__ import annotations

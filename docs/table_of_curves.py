@@ -32,8 +32,29 @@ def main() -> None:
         json.loads((RESULTS / f"{name}-coverage.json").read_text(encoding="utf-8")) for name in ("figure", "curve")
     )
     fill(PAGE, "figures", figure_content(figures["rows"]))
+    rows = json.loads((RESULTS / "doubling.json").read_text(encoding="utf-8"))["rows"]
+    fill(PAGE, "doubling", doubling_content(rows))
     tables = [curve_content(curves[part]) for part in ("bands", "numbers")]
     fill(PAGE, "curves", "\n\n".join(tables) + NOTE)
+
+
+def doubling_content(rows: list[dict[str, Any]]) -> str:
+    """A row for each set of features and number of training pictures."""
+    lines = [
+        "| frozen features | pictures, then twice as many | accuracy | forecast | really | mean width | held |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        gains = " | ".join(f"{100 * row[name]:+.1f} points" for name in ("forecast", "real"))
+        lines.append(
+            f"| {row['features']} | {row['images']:,} | {row['accuracy']:.1%} | {gains} | {100 * row['width']:.1f} "
+            f"points | {round(row['held'] * row['repeats'])} of {row['repeats']} times |"
+        )
+    note = (
+        "`python benchmarks/doubling.py`: the change that fits to twice the pictures showed on the same held-out ones, "
+        "and how often the interval held it."
+    )
+    return "\n".join(lines) + f"\n\n{note}"
 
 
 def figure_content(rows: list[dict[str, Any]]) -> str:
@@ -68,9 +89,9 @@ def _percent(share: float) -> str:
 
 
 NOTE = (
-    "\n\n`python benchmarks/curve_coverage.py`: cells without groups, and in groups of four pictures whose scores share "
-    "half of their variance, with labels of their own or one label. A cell that shows an interval in fewer than one "
-    "of ten studies is left out."
+    "\n\n`python benchmarks/curve_coverage.py`: cells without groups, and in groups of four pictures whose scores "
+    "share half of their variance, with labels of their own or one label. A cell that shows an interval in fewer than "
+    "one of ten studies is left out."
 )
 
 
