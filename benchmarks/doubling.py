@@ -1,78 +1,61 @@
 """Does the forecast of `vitrail evaluate RUN --plan-test doubling` hold what twice the pictures really bring?
 
-    python benchmarks/doubling.py [--elpv ELPV --dinov2 DINOV2] [--repeats 30]
+    python benchmarks/doubling.py [--repeats 30]
 
-Features are frozen: the pixels of digits, the 64 first principal components of Fashion-MNIST's pixels, and ELPV's
-solar cells (defective or not) in DINOv2-S/14 at 112 pixels. Each repeat draws n training images, as many more, a
-validation and a test set; the forecast sees the first n. Afterwards probes are fitted to all 2n, and the real change
-on the same test set is compared. Rows that are there are kept. Writes benchmarks/results/doubling.json.
+Features are frozen: the pixels of digits, and the 64 first principal components of Fashion-MNIST's pixels. Each repeat
+draws n training images, as many more, a validation and a test set; the forecast sees the first n. Afterwards probes are
+fitted to all 2n, and the real change on the same test set is compared. Rows that are there are kept. Writes
+benchmarks/results/doubling.json.
 """
 
 from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-from elpv import read_cells
 from making.records import Results, Row, commit
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-import vitrail
 from vitrail.data.open import open_source
 from vitrail.services.learning_curve import LabelledFeatures, fit_contributions, fit_learning_curve
 
-STUDIES = {"digits": (100, 400), "fashion-mnist": (150, 600), "elpv": (150, 600)}
+STUDIES = {"digits": (100, 400), "fashion-mnist": (150, 600)}
 """Training images before the doubling."""
-HELD_OUT = {"digits": 500, "fashion-mnist": 1000, "elpv": 500}
+HELD_OUT = {"digits": 500, "fashion-mnist": 1000}
 
 
 def main() -> None:
     """Simulate every study that is not there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--elpv", type=Path, help="ELPV's folder with labels.csv and images/")
-    parser.add_argument("--dinov2", type=Path, help="what benchmarks/making/real_dinov2.py made")
-    parser.add_argument("--features", type=Path, default=Path("runs/elpv-features.npz"), help="where ELPV's are kept")
     parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
     results = Results("doubling")
     for name, sizes in STUDIES.items():
-        if name == "elpv" and options.elpv is None and not options.features.is_file():
-            print("elpv: left out, needs --elpv and --dinov2")
-            continue
         for n in sizes:
             key: Row = {"features": name, "images": n, "repeats": options.repeats}
-            row = results.row(key, partial(simulate, name, n, options))
+            row = results.row(key, partial(simulate, name, n, options.repeats))
             print(row, flush=True)
     results.write({})
 
 
-def read_features(name: str, options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+def read_features(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Features float32 [N, P] and class indices."""
     if name == "digits":
         pixels, targets = load_digits(return_X_y=True)
         return pixels.astype(np.float32) / 16, targets.astype(np.int64)
-    if name == "fashion-mnist":
-        source = open_source("fashion-mnist")
-        rows = source.splits["train"][:12_000]
-        pixels = np.stack([np.asarray(source.images[row], np.float32).ravel() / 255 for row in rows])
-        return PCA(64, random_state=0).fit_transform(pixels).astype(np.float32), source.targets[rows].astype(np.int64)
-    if not options.features.is_file():
-        cells = read_cells(options.elpv / "labels.csv")
-        model = vitrail.open(options.dinov2)
-        features = model.embed([options.elpv / path for path, _, _ in cells])
-        np.savez(options.features, features=features, targets=[chance > 0.5 for _, chance, _ in cells])
-    stored = np.load(options.features)
-    return stored["features"], stored["targets"].astype(np.int64)
+    source = open_source("fashion-mnist")
+    rows = source.splits["train"][:12_000]
+    pixels = np.stack([np.asarray(source.images[row], np.float32).ravel() / 255 for row in rows])
+    return PCA(64, random_state=0).fit_transform(pixels).astype(np.float32), source.targets[rows].astype(np.int64)
 
 
-def simulate(name: str, n: int, options: argparse.Namespace) -> Row:
+def simulate(name: str, n: int, repeats: int) -> Row:
     """How often the interval holds the real change, and both changes on average."""
-    features, targets = read_features(name, options)
+    features, targets = read_features(name)
     classes, rows = int(targets.max()) + 1, []
-    for repeat in range(options.repeats):
+    for repeat in range(repeats):
         order = np.random.default_rng((7, repeat)).permutation(len(targets))
         sizes = np.cumsum([n, n, max(n // 4, 30), HELD_OUT[name]])
         parts = [LabelledFeatures(features[some], targets[some]) for some in np.split(order[: sizes[-1]], sizes[:-1])]
