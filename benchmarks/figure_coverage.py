@@ -193,8 +193,8 @@ CELLS = (
     Cell(1000, 0.999, equal(20)), Cell(24, 0.8, equal(2)), Cell(1000, 0.95, equal(5)), Cell(24, 0.999, equal(2)),
     Cell(32, 0.8, equal(3), 8), Cell(32, 0.99, equal(3), 8), Cell(200, 0.99, equal(3), 50),
     Cell(400, 0.95, equal(3), 100), Cell(160, 0.8, equal(2), 8, labels="group"),
-    Cell(500, 0.99, equal(2), 50, labels="group"), Cell(100, 0.8, RARE[2]), Cell(1000, 0.97, RARE[2]),
-    Cell(100, 0.97, RARE[1]), Cell(1000, 0.8, RARE[1]), Cell(50, 0.8, equal(3), sharpness=2.0),
+    Cell(500, 0.99, equal(2), 50, labels="group"), Cell(100, 0.97, RARE[2]), Cell(1000, 0.97, RARE[2]),
+    Cell(100, 0.97, RARE[1]), Cell(1000, 0.9, RARE[1]), Cell(50, 0.8, equal(3), sharpness=2.0),
     Cell(200, 0.99, equal(3), sharpness=2.0), Cell(1000, 0.8, equal(3), sharpness=2.0),
     Cell(50, 0.9, equal(4), 10, 0.0), Cell(50, 0.9, equal(4), 10, 1.0), Cell(1000, 0.9, equal(4), 200, 1.0),
 )  # fmt: skip
