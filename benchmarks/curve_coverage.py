@@ -1,16 +1,18 @@
 """Coverage of the intervals and bands of curves, by simulated studies whose true curves are known.
 
-    python benchmarks/curve_coverage.py [--studies 1000] [--levels]
+    python benchmarks/curve_coverage.py [--studies 1000] [--only bands|numbers] [--levels]
 
 Scores are normal with means 0 and `distance` for images without and with the label; images of a group share a part of
-their score. Probabilities are those of the true distribution. Writes benchmarks/results/curve-coverage.json; with
---levels prints the table `vitrail.evaluate.threshold_curves.EQUAL_LEVELS`.
+their score. Probabilities are those of the true distribution. Writes benchmarks/results/curve-coverage.json, in which
+the slow bands and the quick intervals of numbers stand apart; with --levels prints the table
+`vitrail.evaluate.threshold_curves.EQUAL_LEVELS`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +34,9 @@ THRESHOLDS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9])
 GRID = np.linspace(0.02, 0.98, 49)
 FIXED = (0.8, 0.9, 0.95)
 COSTS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+
+
+Judge = Callable[["Cell", CurveSample], dict[str, list[float]]]
 
 
 class Cell(NamedTuple):
@@ -97,6 +102,11 @@ def holds(interval: tuple[float, float], truth: float) -> float:
 
 def judge(cell: Cell, sample: CurveSample) -> dict[str, list[float]]:
     """Of one study what each interval and band covers."""
+    return judge_bands(cell, sample) | judge_numbers(cell, sample)
+
+
+def judge_bands(cell: Cell, sample: CurveSample) -> dict[str, list[float]]:
+    """Of one study what each band covers, and the intervals that are read from one."""
     found: dict[str, list[float]] = {}
     roc_truth = lambda x: norm.cdf(cell.distance + norm.ppf(x))  # noqa: E731
     found["ROC, pointwise"] = covered(curves.roc_band(sample, FALSE_RATES), roc_truth(FALSE_RATES)).tolist()
@@ -116,6 +126,12 @@ def judge(cell: Cell, sample: CurveSample) -> dict[str, list[float]]:
     benefit, on_all = true_benefit(cell, np.array(curves.DECISION_THRESHOLDS))
     found["net benefit, simultaneous"] = covered(whole.model, benefit, True).tolist()
     found["gain over all, simultaneous"] = covered(whole.gain, benefit - on_all, True).tolist()
+    return found
+
+
+def judge_numbers(cell: Cell, sample: CurveSample) -> dict[str, list[float]]:
+    """Of one study what the intervals of single numbers cover."""
+    found: dict[str, list[float]] = {}
     at = 0.3  # the threshold of a fixed decision
     predicted, (hits, alarms) = sample.scores >= at, cell.rates(cell.score(np.array([at])))
     rates = []
@@ -139,6 +155,7 @@ def judge(cell: Cell, sample: CurveSample) -> dict[str, list[float]]:
     return found
 
 
+PARTS: dict[str, Judge] = {"bands": judge_bands, "numbers": judge_numbers}
 CELLS = [
     Cell(n, prevalence, distance, grouping)
     for (prevalence, distance), grouping, n in product(
@@ -147,7 +164,7 @@ CELLS = [
 ]
 
 
-def simulate(cell: Cell, studies: int, seed: int = 0) -> dict[str, dict[str, float]]:
+def simulate(cell: Cell, studies: int, seed: int = 0, judge: Judge = judge) -> dict[str, dict[str, float]]:
     """Of each interval the mean coverage, that of its worst place, and in how many studies it was shown."""
     sums: dict[str, list[list[float]]] = {}
     for study in range(studies):
@@ -181,20 +198,23 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--levels", action="store_true")
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     if options.levels:
         for n, level in curves.EQUAL_LEVELS:
             print(f"{n:6d}  {equal_levels(n, max(500, min(100_000, 10_000_000 // n))):.6f}  in use {level}")
         return
-    rows = []
-    for cell in CELLS:
-        found = simulate(cell, options.studies)
-        rows.append({**cell._asdict(), "coverage": found})
-        low = {name: one["worst"] for name, one in found.items() if one["worst"] < 0.93 and one["shown"] >= 20}
-        print(*cell, {name: one["shown"] for name, one in list(found.items())[:1]}, low, flush=True)
-        text = json.dumps({"studies": options.studies, "cells": rows}, indent=1)  # after every cell
-        options.out.write_text(f"{text}\n", encoding="utf-8")
+    written = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
+    for part in (options.only,) if options.only else PARTS:
+        rows: list[dict[str, object]] = []
+        written[part] = {"studies": options.studies, "cells": rows}
+        for cell in CELLS:
+            found = simulate(cell, options.studies, judge=PARTS[part])
+            rows.append({**cell._asdict(), "coverage": found})
+            low = {name: one["worst"] for name, one in found.items() if one["worst"] < 0.93 and one["shown"] >= 20}
+            print(*cell, {name: one["shown"] for name, one in list(found.items())[:1]}, low, flush=True)
+            options.out.write_text(f"{json.dumps(written, indent=1)}\n", encoding="utf-8")  # after every cell
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ from .services.bank_versions import TeachResult
 from .services.deciding import DecisionComparison, DecisionRequest
 from .services.evaluation_report import choose_evaluation_folder, write_evaluation
 from .services.explanation import Explanation
+from .services.learning_curve import LearningCurve, measure_learning_curve
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
 from .services.study_planning import StudyPlan
@@ -393,6 +394,16 @@ class Run:
         """
         other = against.path if isinstance(against, Run) else against
         return study_planning.plan_test(self.path, question, positive, None if other is None else Path(other))
+
+    @isolate
+    def learning_curve(self) -> LearningCurve:
+        """What twice the training images are expected to bring, as `vitrail evaluate --plan-test doubling`.
+
+        Raises:
+            UsageError: the run has tuned its features, or answers with neither classes nor labels.
+            DataError: the data has changed, or there are too few images.
+        """
+        return measure_learning_curve(self.path, self.predictor, self._trained_on)
 
     @isolate
     def teach(

@@ -290,8 +290,9 @@ def fit_calibration_slope(
 ) -> tuple[float, Interval] | None:
     """Slope of a logistic regression on the log-odds, with a jackknife interval; None where it has no limit.
 
-    Each image, or group, is left out by one Newton step, and the quantile is Student's: a plain sandwich is too narrow
-    with few of them (MacKinnon and White 1985, "Some heteroskedasticity-consistent covariance matrix estimators").
+    Each image, or group, is left out by one Newton step, and the quantile is Student's for one degree of freedom less
+    than there are of the rarer outcome: a plain sandwich is too narrow with few of them (MacKinnon and White 1985,
+    "Some heteroskedasticity-consistent covariance matrix estimators").
     """
     from scipy.special import expit, stdtrit
 
@@ -320,7 +321,8 @@ def fit_calibration_slope(
     if (np.linalg.det(rest) < 1e-9 * np.linalg.det(bread)).any():  # one group is all of it
         return None
     moves = np.linalg.solve(rest, scores[:, :, None])[:, 1, 0]
-    reach = float(stdtrit(count - 1, 0.975) * np.sqrt(np.square(moves).sum() * (count - 1) / count))
+    rarer = min(len(np.unique(members[kind])) for kind in (outcomes, ~outcomes))
+    reach = float(stdtrit(max(rarer - 1, 1), 0.975) * np.sqrt(np.square(moves).sum() * (count - 1) / count))
     return float(weights[1]), Interval(float(weights[1]) - reach, float(weights[1]) + reach)
 
 

@@ -5,10 +5,12 @@ Every metric can be recomputed from `predictions/test.csv` alone; intervals also
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int64
 
 from .. import config
 from ..errors import DataError, NonFiniteError
@@ -17,15 +19,19 @@ from ..stats import auc
 from ..stats.auc import RocAuc
 from ..stats.intervals import (
     Interval,
-    bootstrap_intervals,
+    bootstrap_counts,
+    bounded_mean_intervals,
     effective_count,
     mean_of_rates_interval,
+    percentile_intervals,
     proportion_interval,
 )
 from .calibration import MIN_IMAGES, CalibrationSummary, expected_calibration_error, summarize_calibration
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
 
 Span = tuple[float, float]
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""Smallest probability in a log loss."""
 CASES_SUFFIX = "-cases"
 """The cases of the split test are the split test-cases in files of predictions and metrics."""
 
@@ -58,9 +64,9 @@ class ClassificationMetrics:
     """All metrics of one split; intervals are 95 %.
 
     Proportions have Wilson intervals, and so has their mean (`mean_of_rates_interval`); areas under the ROC curve have
-    Newcombe's score interval, all others the percentile bootstrap. With groups, an image counts as part of its group:
-    Wilson's and Newcombe's take groups for images, and the bootstrap resamples whole groups. No lower bound is above
-    that of a split without any error.
+    Newcombe's score interval, losses Gaffke's (`bounded_mean_intervals`), and kappa the percentile bootstrap. With
+    groups, an image counts as part of its group: Wilson's and Newcombe's take groups for images, and the others draw or
+    weigh whole groups. No lower bound is above that of a split without any error.
     """
 
     split: str
@@ -235,10 +241,10 @@ def compute_classification_metrics(
     K = len(predictions.classes)
     top = None if K < 3 else 2 if K <= 10 else 5
     table = _per_image_table(targets, predictions.indices[known], probabilities, top)
-    confusion = _confusion_matrix(table, K)
-    values = _compute_statistics(table, K, ordered)
-    spans = bootstrap_intervals(table, lambda rows: _compute_statistics(rows, K, ordered), seed, samples, groups=groups)
-    spans = _replace_proportions(spans, table, K, groups)
+    confusion = np.bincount(table[:, 0].astype(np.int64), minlength=K * K).reshape(K, K)
+    overall = _confusion_statistics(confusion, ordered)
+    values = np.concatenate([overall, table[:, 1:].mean(0), _class_rates(confusion).ravel()])
+    spans = _compute_intervals(table, confusion, probabilities, ordered, groups, seed, samples)
     aucs = [
         auc.roc_auc_with_influence(targets == k, probabilities[:, k], groups=groups) if 0 < count < len(table) else None
         for k, count in enumerate(confusion.sum(1))
@@ -273,7 +279,7 @@ OVERALL_NAMES = (
     "log_loss",
     "brier",
 )
-"""The first values of `_compute_statistics`; recall, precision and F1 of every class follow."""
+"""Followed by recall, precision and F1 of every class."""
 
 
 def _per_image_table(
@@ -284,76 +290,125 @@ def _per_image_table(
     columns = [
         targets * K + predictions,
         np.full(len(targets), np.nan) if top is None else (probabilities > right[:, None]).sum(1) < top,
-        0.0 - np.log(np.maximum(right, np.finfo(np.float32).tiny)),
+        0.0 - np.log(np.maximum(right, SMALLEST)),
         np.square(probabilities - np.eye(K)[targets]).sum(1) / (2 if K == 2 else 1),
     ]
     return np.stack(columns, axis=1)
 
 
-def _compute_statistics(table: np.ndarray, K: int, ordered: bool) -> np.ndarray:
-    """The metrics that are bootstrapped, [8 + 3 K]; NaN for one that these rows do not define."""
-    confusion = _confusion_matrix(table, K)
-    right, actual, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+def _confusion_statistics(confusion: Int64[np.ndarray, "*S K K"], ordered: bool) -> Float64[np.ndarray, "*S 5"]:
+    """The first five of OVERALL_NAMES of confusion matrices; NaN for one that a matrix does not define."""
+    rates = _class_rates(confusion)
+    kappa, quadratic = (_weighted_kappa(confusion, power) for power in (0, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a matrix without any image of a class
+        recall, f1 = np.nanmean(rates[..., 0, :], axis=-1), np.nanmean(rates[..., 2, :], axis=-1)
+    accuracy = np.trace(confusion, axis1=-2, axis2=-1) / confusion.sum((-2, -1))
+    return np.stack([accuracy, recall, f1, kappa, quadratic if ordered else np.full_like(kappa, np.nan)], axis=-1)
+
+
+def _class_rates(confusion: Int64[np.ndarray, "*S K K"]) -> Float64[np.ndarray, "*S 3 K"]:
+    """Recall, precision and F1 of each class; NaN where there is none."""
+    right, actual, predicted = np.diagonal(confusion, axis1=-2, axis2=-1), confusion.sum(-1), confusion.sum(-2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        recall, precision, f1 = right / actual, right / predicted, 2 * right / (actual + predicted)
-    means = table[:, 1:].mean(0)
-    whole = [
-        right.sum() / len(table), np.nanmean(recall), np.nanmean(f1), _weighted_kappa(confusion, 0),
-        _weighted_kappa(confusion, 2) if ordered else np.nan, *means,
-    ]  # fmt: skip
-    return np.concatenate([whole, recall, precision, f1])
+        return np.stack([right / actual, right / predicted, 2 * right / (actual + predicted)], axis=-2)
 
 
-def _confusion_matrix(table: np.ndarray, K: int) -> np.ndarray:
-    return np.bincount(table[:, 0].astype(np.int64), minlength=K * K).reshape(K, K)
+def _weighted_kappa(confusion: Int64[np.ndarray, "*S K K"], power: int) -> Float64[np.ndarray, "*S"]:
+    """Cohen's kappa with weights |i - j| ** power (1 beside the diagonal for 0); NaN where it is undefined."""
+    weights = _disagreement(confusion.shape[-1], power)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(1 - (weights * confusion).sum((-2, -1)) / _chance_disagreement(confusion, weights))
 
 
-def _weighted_kappa(confusion: np.ndarray, power: int) -> float:
-    """Cohen's kappa with weights |i - j| ** power (unweighted for 0); NaN where it is undefined."""
-    n, actual, predicted = confusion.sum(), confusion.sum(1), confusion.sum(0)
-    if not power:
-        by_chance = float((actual * predicted).sum()) / n
-        return 1 - float(n - confusion.diagonal().sum()) / (n - by_chance) if n > by_chance else float("nan")
-    indices = np.arange(len(confusion))
-    weights = np.abs(indices[:, None] - indices).astype(np.float64) ** power
-    expected = float((weights * np.outer(actual, predicted)).sum()) / n
-    return 1 - float((weights * confusion).sum()) / expected if expected else float("nan")
+def _disagreement(K: int, power: int) -> Float64[np.ndarray, "K K"]:
+    apart = np.abs(np.arange(K)[:, None] - np.arange(K))
+    return (apart**power * (apart > 0)).astype(np.float64)
 
 
-def _replace_proportions(
-    spans: list[Interval | None], table: np.ndarray, K: int, groups: np.ndarray | None
+def _chance_disagreement(
+    confusion: Int64[np.ndarray, "*S K K"], weights: Float64[np.ndarray, "K K"]
+) -> Float64[np.ndarray, "*S"]:
+    """The summed weights if targets and predictions were independent; NaN for none."""
+    expected = np.einsum("...i,ij,...j->...", confusion.sum(-1), weights, confusion.sum(-2)) / confusion.sum((-2, -1))
+    return np.where(expected > 0, expected, np.nan)
+
+
+def _compute_intervals(
+    table: np.ndarray,
+    confusion: np.ndarray,
+    probabilities: np.ndarray,
+    ordered: bool,
+    groups: np.ndarray | None,
+    seed: int,
+    samples: int,
 ) -> list[Interval | None]:
-    """Replace the bootstrap intervals of proportions and of their means, and limit the others.
+    """Intervals of OVERALL_NAMES, then of recall, precision and F1 of every class.
 
-    Without an error every bootstrap sample has the same value, and with one or two the samples hardly differ: the lower
-    bounds of kappa and F1 are at most those of a split without any error.
+    Kappa has the bootstrap. Without an error every sample of it has the same value, and with one or two the samples
+    hardly differ: its interval also holds that of the mean disagreement, with its chance level taken as known.
     """
+    K = len(confusion)
     targets, predicted = table[:, 0] // K, table[:, 0] % K
-    right, everything = targets == predicted, np.ones(len(table), bool)
-    intervals = list(spans)
+    right = targets == predicted
     recalls: list[tuple[float, float]] = []
+    f1s: list[tuple[float, float]] = []
+    f1 = _class_rates(confusion)[2]
+    rates: list[list[Interval | None]] = [[], [], []]
     for k in range(K):
         of_class, answered = targets == k, predicted == k
-        recall = rate_interval(right, groups, of_class)
-        precision = _answered_interval(of_class, answered, answered, groups)
-        own = (recall, precision, f1_interval(of_class, answered, groups))
-        for number, interval in enumerate(own):
-            intervals[len(OVERALL_NAMES) + number * K + k] = interval
+        rates[0].append(rate_interval(right, groups, of_class))
+        rates[1].append(_answered_interval(of_class, answered, answered, groups))
+        rates[2].append(f1_interval(of_class, answered, groups))
         if of_class.any():
             count = float(of_class.sum()) if groups is None else effective_count(groups[of_class])
             recalls.append((float(right[of_class].mean()), count))
-    by_chance = float(np.square(np.bincount(targets.astype(np.int64)) / len(table)).sum())
-    kappa_low = 1 - (1 - proportion_interval(everything, groups).low) / max(1 - by_chance, 1e-12)
+        if of_class.any() or answered.any():
+            f1s.append((float(f1[k]), count if of_class.any() else 0.0))
     most = None if groups is None else effective_count(groups)
-    f1_low = mean_of_rates_interval([(1.0, count) for _, count in recalls], most).low
-    lows = {"macro_f1": f1_low, "kappa": kappa_low, "quadratic_kappa": kappa_low}
-    for place, name in enumerate(OVERALL_NAMES):
-        if name in lows:
-            intervals[place] = limit_low(intervals[place], lows[name])
-    intervals[OVERALL_NAMES.index("accuracy")] = proportion_interval(right, groups)
-    intervals[OVERALL_NAMES.index("balanced_accuracy")] = mean_of_rates_interval(recalls, most)
-    intervals[OVERALL_NAMES.index("top_accuracy")] = proportion_interval(table[:, 1] == 1, groups)
-    return intervals
+    units = len(table) if groups is None else len(np.unique(groups))
+    drawn = bootstrap_counts(table[:, 0].astype(np.int64), K * K, seed, samples, groups).reshape(-1, K, K)
+    kappas = percentile_intervals(_confusion_statistics(drawn, ordered)[:, 3:], units)
+    disagreement = [_disagreement(K, power).ravel()[table[:, 0].astype(np.int64)] for power in (0, 2)]
+    losses = np.stack([*disagreement, table[:, 2], table[:, 3]], axis=1)
+    bounds = (1.0, (K - 1) ** 2, _loss_of_a_wrong_answer(probabilities), 1.0 if K == 2 else 2.0)
+    means = bounded_mean_intervals(losses, bounds, seed, samples, groups=groups)
+    for place, power in ((0, 0), (1, 2)):
+        by_chance = float(_chance_disagreement(confusion, _disagreement(K, power))) / len(table)
+        span, (low, high) = kappas[place], means[place]
+        if span is not None and by_chance > 0:
+            low, high = 1 - high / by_chance, 1 - low / by_chance
+            kappas[place] = Interval(max(-1.0, min(span.low, low)), min(1.0, max(span.high, high)))
+    return [
+        proportion_interval(right, groups), mean_of_rates_interval(recalls, most), _macro_f1_interval(f1s, most),
+        *kappas, proportion_interval(table[:, 1] == 1, groups), *means[2:], *rates[0], *rates[1], *rates[2],
+    ]  # fmt: skip
+
+
+def _macro_f1_interval(rates: list[tuple[float, float]], most: float | None) -> Interval:
+    """Interval of the mean F1, whose rates are taken to be as uncertain as recalls.
+
+    A class that no image has was predicted by mistake and has an F1 of 0. Whether it counts is luck: the interval holds
+    both that of all rates and that of the classes that occur.
+
+    Args:
+        rates: of each class, with the number of its images.
+        most: as `mean_of_rates_interval`.
+    """
+    each = [(rate, max(count, 1.0)) for rate, count in rates]
+    intervals = [
+        mean_of_rates_interval(some, most)
+        for some in (each, [one for one, (_, n) in zip(each, rates, strict=True) if n])
+    ]
+    return Interval(min(one.low for one in intervals), max(one.high for one in intervals))
+
+
+def _loss_of_a_wrong_answer(probabilities: Float64[np.ndarray, "n K"]) -> float:
+    """Mean over images of the log loss that they would have if the most probable class were wrong, where the others are
+    as probable as they are said to be: what an error that no image has shown would cost.
+    """
+    others = np.sort(np.maximum(probabilities, SMALLEST), axis=1)[:, :-1]
+    return float(((others * -np.log(others)).sum(1) / others.sum(1)).mean()) if others.shape[1] else 0.0
 
 
 def _compute_per_class(

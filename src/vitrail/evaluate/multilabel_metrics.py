@@ -16,9 +16,16 @@ from .. import config
 from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc, roc_auc_with_influence
-from ..stats.intervals import Interval, bootstrap_intervals, effective_count, mean_of_rates_interval
+from ..stats.intervals import (
+    Interval,
+    bootstrap_intervals,
+    bounded_mean_intervals,
+    effective_count,
+    mean_of_rates_interval,
+)
 from .calibration import summarize_calibration
 from .metrics import (
+    SMALLEST,
     auc_fields,
     calibration_fields,
     describe_images,
@@ -201,6 +208,11 @@ def compute_multilabel_metrics(
     everything = np.arange(len(sums))
     values = compute_statistics(everything)
     spans = bootstrap_intervals(everything, compute_statistics, seed, samples, groups=groups)
+    units = np.flatnonzero(known.any(1)) if groups is None else groups  # the labels of an image are alike
+    wrong = -np.log(np.maximum(np.minimum(chances, 1 - chances)[known], SMALLEST))
+    (spans[0],) = bounded_mean_intervals(
+        losses[known][:, None], [float(wrong.mean())], seed, samples, groups=units[np.nonzero(known)[0]]
+    )
     perfect = [(1.0, one.count_positives(groups)) for one in labels if not one.is_rare]
     for place in range(1, 1 + NUM_MEANS if perfect else 1):
         most = None if groups is None else effective_count(groups)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
 
 from ..formatting import format_count
-from ..stats.intervals import Interval, effective_count
+from ..stats.intervals import Interval, effective_count, wilson_interval_of_share
 from ..stats.predictive import Rate, rate_from_odds, rate_ratio
 from .thresholds import MIN_PER_SIDE, RocPoints, ThresholdRule, compute_roc_points, find_best_threshold
 
@@ -217,10 +217,9 @@ def _bisect(holds: Callable[[np.ndarray], np.ndarray], low: np.ndarray, top: int
 
 
 def _wilson(shares: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's intervals of many proportions, as `intervals.wilson_interval` gives one."""
-    centre = (shares + Z * Z / (2 * n)) / (1 + Z * Z / n)
-    reach = Z / (1 + Z * Z / n) * np.sqrt(shares * (1 - shares) / n + Z * Z / (4 * n * n))
-    return np.where(shares <= 0, 0.0, centre - reach), np.where(shares >= 1, 1.0, centre + reach)
+    """`wilson_interval_of_share` of many."""
+    low, high = np.array([wilson_interval_of_share(one, n) for one in shares.tolist()]).reshape(-1, 2).T
+    return low, high
 
 
 def _joint_interval(shares: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:

@@ -270,11 +270,18 @@ def load_ood_source(other: object, settings: DataSettings | None = None) -> Labe
 
 
 def extract_features(
-    predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
-) -> tuple[Float32[np.ndarray, "n D"], NDArray[np.int64]]:
+    predictor: Predictor,
+    labelled: LabelledImages,
+    skip_bad: bool = False,
+    progress: ProgressCallback | None = None,
+    whole: bool = False,
+) -> tuple[Float32[np.ndarray, "n P"], NDArray[np.int64]]:
     """Pooled features of each image, and the rows that could be read.
 
     The source may have another task or other classes than the model.
+
+    Args:
+        whole: all that the head reads, instead of one pooling of the last block.
 
     Raises:
         UsageError: the model is no `ViT`, or an ensemble.
@@ -283,12 +290,13 @@ def extract_features(
     member = predictor.single_member()
     if not isinstance(member.model, ViT):
         raise UsageError("Features are what a Vision Transformer's head reads. This model is none.")
+    width = member.model.config.pooled_width if whole else member.model.config.width
     extractor = Predictor(
         [
             PredictorMember(
-                model=PooledFeatureModel(member.model),
+                model=PooledFeatureModel(member.model, width),
                 spec=member.spec,
-                classes=tuple(map(str, range(member.model.config.width))),
+                classes=tuple(map(str, range(width))),
                 task="regression",
                 settings=replace(member.settings, views=TtaViews()),
             )
@@ -303,12 +311,12 @@ def extract_features(
 
 
 class PooledFeatureModel(nn.Module):
-    """A ViT whose outputs are its pooled features of the last block."""
+    """A ViT whose outputs are the last `width` of its pooled features."""
 
-    def __init__(self, model: ViT):
+    def __init__(self, model: ViT, width: int):
         super().__init__()
-        self.model = model
+        self.model, self.width = model, width
         self.train(model.training)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
-        return self.model.features(images, keep=("pooled",))["pooled"][..., -self.model.config.width :]
+        return self.model.features(images, keep=("pooled",))["pooled"][..., -self.width :]

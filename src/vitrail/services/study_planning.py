@@ -29,7 +29,7 @@ FigureName = Literal["sensitivity", "specificity", "accuracy", "auroc", "differe
 QUESTION = re.compile(
     r"\s*(sensitivity|specificity|accuracy|auroc|difference)\s*=\s*([0-9.]+)\s*(?:(?:±|\+-|\+/-)\s*([0-9.]+))?\s*"
 )
-EXAMPLES = "sensitivity=0.95±0.03, auroc=0.9±0.02 or difference=0.02; +- may stand for ±"
+EXAMPLES = "sensitivity=0.95±0.03, auroc=0.9±0.02, difference=0.02 or doubling; +- may stand for ±"
 POWER = 0.8
 
 

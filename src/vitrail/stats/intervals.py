@@ -1,4 +1,6 @@
-"""Confidence intervals: Wilson's for proportions, and the percentile bootstrap, both also over groups."""
+"""Confidence intervals: Wilson's for proportions, Gaffke's for means of losses, and the percentile bootstrap; also over
+groups.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,15 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 
 from ..errors import UsageError
 from ..formatting import format_count
+
+RARE_COUNT = 3
+"""Errors up to which an interval of a proportion takes a Poisson bound."""
+CHUNK_NUMBERS = 4_000_000
+"""Random numbers that are drawn at once."""
 
 
 class Interval(NamedTuple):
@@ -68,13 +75,30 @@ def effective_count(groups: Shaped[np.ndarray, " n"]) -> float:
 
 
 def wilson_interval_of_share(share: float, n: float, level: float = 0.95) -> Interval:
-    """As `wilson_interval`, of a share of n images, which need not be whole numbers."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    """As `wilson_interval`, of a share of n images, which need not be whole numbers.
+
+    Two corrections, with which it covers every rate of 0.5 and more in at least 93 of 100 studies, whatever n is. Of
+    few images 1.96 is raised by 1 / n. And one error of 100 would exclude an error rate of 1 in 1,000, of which every
+    tenth study of that size has one: with up to RARE_COUNT errors the bound on their side is that of a Poisson count.
+
+    Source: Brown, Cai and DasGupta 2001, Statistical Science 16, section 4.1.1, for the Poisson bound; the other is
+    own.
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2) * (1 + 1 / n)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    low = 0.0 if share == 0 else centre - reach  # exact at the ends, where rounding would leave 1e-18
-    high = 1.0 if share == 1 else centre + reach
+    low = min(centre - reach, _rare_rate(share * n, n, level)) if share else 0.0  # exact at the ends, without rounding
+    high = max(centre + reach, 1 - _rare_rate((1 - share) * n, n, level)) if share < 1 else 1.0
     return Interval(low, high)
+
+
+def _rare_rate(count: float, n: float, level: float) -> float:
+    """Lower bound of the rate of a rare event that was seen so often among n; 1 if it is not rare."""
+    from scipy.special import gammaincinv
+
+    if count > RARE_COUNT + 1e-9:
+        return 1.0
+    return float(gammaincinv(max(count, 1.0), 1 - level)) * min(count, 1.0) / n  # of less than one image in proportion
 
 
 def mean_of_rates_interval(
@@ -103,6 +127,85 @@ def mean_of_rates_interval(
     low, high = max(worst.low, min(value - below, equal.low)), min(worst.high, max(value + above, equal.high))
     shared = Interval(1.0, 0.0) if most is None else wilson_interval_of_share(value, most, level)
     return Interval(min(low, shared.low), max(high, shared.high))
+
+
+def bounded_mean_intervals(
+    values: Float[np.ndarray, "n m"],
+    most: Sequence[float],
+    seed: int,
+    samples: int = 1000,
+    level: float = 0.95,
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> list[Interval]:
+    """Intervals of means of m values of 0 or more, of which none is larger than `most`, such as losses.
+
+    A bootstrap cannot draw the rare large losses that no image has shown: of good models with few images it covered
+    the true log loss in half of the studies. Here every image has a random weight, and one more weight falls on a loss
+    of `most` for the upper bound and of 0 for the lower one. Of losses of 0 and 1 these are the Clopper-Pearson bounds.
+    A smaller loss never gives a larger bound.
+
+    Args:
+        most: of each column; its largest value if that is larger.
+        samples: number of random weightings.
+        groups: group of each image, such as its patient: groups have the weights, and the loss that was not seen is
+            that of a group of `effective_count` size.
+
+    Source: Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
+    variable"; Learned-Miller and Thomas 2020, "A new confidence interval for the mean of a bounded random variable".
+    """
+    _check_level(level)
+    sums, sizes = values.astype(np.float64), np.ones(len(values))
+    if groups is not None:
+        numbers = np.unique(groups, return_inverse=True)[1]
+        sums = np.stack([np.bincount(numbers, column) for column in sums.T], axis=1)
+        sizes = np.bincount(numbers).astype(np.float64)
+    unseen = float(np.square(sizes).sum() / sizes.sum())
+    bounds = np.maximum(np.asarray(most, np.float64), values.max(0))
+    generator, lows, highs = np.random.default_rng(seed), [], []
+    for count in _chunks(samples, len(sums)):
+        weights = generator.standard_exponential((count, len(sums) + 1))
+        totals, images = weights[:, :-1] @ sums, weights @ np.append(sizes, unseen)
+        lows.append(totals / images[:, None])
+        highs.append((totals + weights[:, -1:] * unseen * bounds) / images[:, None])
+    tail = (1 - level) / 2
+    low, high = np.quantile(np.concatenate(lows), tail, axis=0), np.quantile(np.concatenate(highs), 1 - tail, axis=0)
+    return [Interval(*pair) for pair in zip(low.tolist(), high.tolist(), strict=True)]
+
+
+def bootstrap_counts(
+    cells: Int64[np.ndarray, " n"],
+    num_cells: int,
+    seed: int,
+    samples: int = 1000,
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> Int64[np.ndarray, "samples num_cells"]:
+    """How many images of each cell, such as those of a confusion matrix, every bootstrap sample of images has.
+
+    Args:
+        groups: group of each image, such as its patient; whole groups are drawn.
+    """
+    generator, counts = np.random.default_rng(seed), []
+    if groups is not None:
+        numbers = np.unique(groups, return_inverse=True)[1]
+        units = int(numbers.max()) + 1
+        table = np.bincount(numbers * num_cells + cells, minlength=units * num_cells).reshape(units, num_cells)
+    for count in _chunks(samples, len(cells)):
+        if groups is not None:
+            drawn = generator.integers(0, units, (count, units)) + units * np.arange(count)[:, None]
+            counts.append(np.bincount(drawn.ravel(), minlength=count * units).reshape(count, units) @ table)
+        else:
+            drawn = (
+                cells[generator.integers(0, len(cells), (count, len(cells)))] + num_cells * np.arange(count)[:, None]
+            )
+            counts.append(np.bincount(drawn.ravel(), minlength=count * num_cells).reshape(count, num_cells))
+    return np.concatenate(counts)
+
+
+def _chunks(samples: int, units: int) -> Iterator[int]:
+    """The samples in portions whose random numbers fit into the memory."""
+    portion = max(1, CHUNK_NUMBERS // max(units, 1))
+    for start in range(0, samples, portion):
+        yield min(portion, samples - start)
 
 
 def bootstrap_interval(
@@ -156,7 +259,16 @@ def bootstrap_intervals(
             f"A bootstrap needs at least 1 row and 1 sample. Got {format_count(len(values), 'row')} and n={n}."
         )
     samples = np.stack([statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)])
-    tail = _tail_fraction(len(values) if groups is None else len(np.unique(groups)), level)
+    return percentile_intervals(samples, len(values) if groups is None else len(np.unique(groups)), level)
+
+
+def percentile_intervals(samples: Float[np.ndarray, "n m"], units: int, level: float = 0.95) -> list[Interval | None]:
+    """Expanded percentile intervals of m statistics of n bootstrap samples; None for one that is never finite.
+
+    Args:
+        units: number of images, or groups, that were drawn from.
+    """
+    tail = _tail_fraction(units, level)
     intervals: list[Interval | None] = []
     for column in samples.astype(np.float64).T:
         finite = column[np.isfinite(column)]

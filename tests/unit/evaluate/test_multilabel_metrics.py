@@ -139,7 +139,7 @@ def test_pictures_of_one_patient_make_wider_intervals():
     assert (grouped.groups, grouped.auroc) == (known, naive.auroc)
     for name in ("auroc_interval", "average_precision_interval", "f1_interval", "log_loss_interval"):
         (low, high), (wide_low, wide_high) = getattr(naive, name), getattr(grouped, name)
-        assert 1.6 < (wide_high - wide_low) / (high - low) < 2.4  # the root of four
+        assert 1.6 < (wide_high - wide_low) / (high - low) < 2.5  # the root of four, and a group that was not seen
     ratio = [np.diff(one.per_label[0].sensitivity_interval)[0] for one in (grouped, naive)]
     assert 1.6 < ratio[0] / ratio[1] < 2.4
 

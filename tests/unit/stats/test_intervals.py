@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, t
+from scipy.special import ndtr, ndtri
+from scipy.stats import binom, binomtest, t
 
 from vitrail.errors import UsageError
 from vitrail.stats.intervals import (
+    RARE_COUNT,
+    bootstrap_counts,
     bootstrap_interval,
+    bounded_mean_intervals,
     effective_count,
     mean_of_rates_interval,
     proportion_interval,
@@ -21,12 +25,44 @@ from vitrail.stats.intervals import (
 @given(n=st.integers(1, 3000), share=st.floats(0, 1), level=st.sampled_from([0.8, 0.95, 0.99]))
 def test_wilson_is_scipys_score_interval(n, share, level):
     successes = round(share * n)
-    theirs = binomtest(successes, n).proportion_ci(level, method="wilson")
-    assert wilson_interval(successes, n, level) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+    raised = float(2 * ndtr(ndtri((1 + level) / 2) * (1 + 1 / n)) - 1)
+    theirs, ours = binomtest(successes, n).proportion_ci(raised, method="wilson"), wilson_interval(successes, n, level)
+    if min(successes, n - successes) > RARE_COUNT:
+        assert ours == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+    assert ours.low <= theirs.low + 1e-9 and ours.high >= theirs.high - 1e-9
 
 
-def test_wilson_gives_the_textbook_value():
-    assert wilson_interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+def test_wilson_gives_nearly_the_textbook_value():
+    assert wilson_interval(600, 1000) == pytest.approx((0.5693, 0.6299), abs=2e-4)
+
+
+@given(n=st.integers(1, 400), place=st.floats(0.0, 1.0))
+def test_an_interval_holds_the_true_rate_in_93_of_100_studies(n, place):
+    rate, counts = 0.5 * 1e-4 ** (1 - place), np.arange(n + 1)
+    inside = np.array([low <= rate <= high for low, high in (wilson_interval(int(count), n) for count in counts)])
+    assert binom.pmf(counts, n, rate)[inside].sum() > 0.925
+
+
+def test_of_losses_of_0_and_1_the_interval_of_a_mean_is_clopper_and_pearsons():
+    hits = (np.arange(60) < 4).astype(float)[:, None]
+    theirs = binomtest(4, 60).proportion_ci(method="exact")
+    (ours,) = bounded_mean_intervals(hits, [1.0], seed=0, samples=20_000)
+    assert ours == pytest.approx((theirs.low, theirs.high), abs=0.003)
+    (grouped,) = bounded_mean_intervals(
+        hits.repeat(4, 0), [1.0], seed=0, samples=20_000, groups=np.arange(60).repeat(4)
+    )
+    assert grouped == pytest.approx(ours, abs=1e-12)
+
+
+def test_bootstrap_counts_are_those_of_drawn_rows_or_groups():
+    cells, groups = np.array([0, 1, 1, 2, 2, 2]), np.array([0, 0, 1, 1, 2, 2])
+    counts = bootstrap_counts(cells, 4, seed=1, samples=4000)
+    assert (counts.sum(1) == 6).all() and counts.mean(0) == pytest.approx([1, 2, 3, 0], abs=0.05)
+    grouped = bootstrap_counts(cells, 4, seed=1, samples=4000, groups=groups)
+    assert grouped.mean(0) == pytest.approx([1, 2, 3, 0], abs=0.05)
+    own = np.array([np.bincount(cells[groups == one], minlength=4) for one in range(3)])
+    sums = {tuple((own[[a, b, c]].sum(0)).tolist()) for a in range(3) for b in range(3) for c in range(3)}
+    assert {tuple(row) for row in grouped.tolist()} == sums
 
 
 def test_wilson_ends_are_exact_and_no_pictures_mean_no_knowledge():
@@ -140,7 +176,7 @@ def test_one_error_in_many_pictures_of_few_groups_is_no_surer_than_none():
     none = proportion_interval(right, groups)
     right[5] = False
     one = proportion_interval(right, groups)
-    assert none == pytest.approx((0.757, 1.0), abs=1e-3) and one.low < none.low and one.high < 1
+    assert none == pytest.approx((0.727, 1.0), abs=1e-3) and one.low < none.low and one.high < 1
 
 
 @pytest.mark.parametrize(("people", "size"), [(12, 20), (80, 5)])

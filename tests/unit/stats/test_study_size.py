@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtri
 
 from vitrail.stats.auc import roc_auc_with_influence
-from vitrail.stats.intervals import effective_count, proportion_interval, wilson_interval
+from vitrail.stats.intervals import effective_count, proportion_interval, wilson_interval, wilson_interval_of_share
 from vitrail.stats.paired import sign_flip_test
 from vitrail.stats.study_size import (
     count_for_difference,
@@ -30,11 +30,7 @@ def test_the_interval_of_a_share_is_as_wide_as_asked_and_of_one_image_less_wider
         low, high = wilson_interval(int(np.random.default_rng(seed).binomial(n, share)), n)
         widths.append((high - low) / 2)
     assert np.mean(widths) == pytest.approx(reach, rel=0.03)
-    z = -ndtri(0.025)
-    half = [
-        z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-        for count in (n - 1, n)
-    ]
+    half = [(high - low) / 2 for low, high in (wilson_interval_of_share(share, count) for count in (n - 1, n))]
     assert half[0] > reach >= half[1]
 
 

@@ -39,6 +39,7 @@ class Evaluate(Command):
       vitrail evaluate RUN --corruptions films
       vitrail evaluate RUN OTHER --unlike
       vitrail evaluate RUN --plan-test "sensitivity=0.95±0.03" --positive defective
+      vitrail evaluate RUN --plan-test doubling
     """
 
     POSITIONAL = ("model", "source")
@@ -69,7 +70,7 @@ class Evaluate(Command):
     plan_test: str = ""
     """How many pictures settle a question: accuracy=0.9±0.02, sensitivity=, specificity= or auroc= with a 95 % interval
     of that width, or difference=0.02 in accuracy, seen with a power of 80 %; from the stored answers, of two runs with
-    --against."""
+    --against. Or doubling: what twice the training pictures would bring a run on frozen features."""
     positive: str = ""
     """With --plan-test: the class or label that the figure is of."""
     out: Path | None = None
@@ -213,9 +214,22 @@ class Evaluate(Command):
             print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
     def _plan_test(self) -> int:
-        from ...services.study_planning import plan_test
+        from ...services.learning_curve import DOUBLING, LearningCurve, measure_learning_curve
+        from ...services.prediction import open_predictor
+        from ...services.study_planning import StudyPlan, plan_test
 
-        plan = plan_test(Path(self.model), self.plan_test, self.positive, Path(self.against) if self.against else None)
+        run = Path(self.model)
+        plan: StudyPlan | LearningCurve
+        if self.plan_test == DOUBLING:
+            if self.positive or self.against:
+                raise UsageError(
+                    "--plan-test doubling is of one run and all of its classes. Leave out the other flags."
+                )
+            self._require_run_folder()
+            predictor = open_predictor(self.model, self.device, self.precision)
+            plan = measure_learning_curve(run, predictor, progress=progress.track_batches)
+        else:
+            plan = plan_test(run, self.plan_test, self.positive, Path(self.against) if self.against else None)
         if self.json:
             print_json({"model": self.model, **plan.to_json()})
         else:
