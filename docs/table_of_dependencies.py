@@ -91,7 +91,6 @@ LEFT_OUT = """
 - **mlflow** for `vitrail export --to mlflow`: what MLflow reads is a folder with one file in YAML, which is written
   without it. mlflow-skinny 3.17.2 (Apache-2.0, 40 MiB, 25 packages come along, a databricks-sdk of 16 MiB among them)
   opens such folders in a test; its own functions that save models report their use to a server.
-
 - **tyro** for the command line: with `train`'s flags its help took 0.21 to 0.34 s of CPU (median 0.24 to 0.29) where
   0.3 is the limit, and its messages are boxes where ours are sentences. `cli/arguments.py` reads flags with our own
   strict settings reader instead: 0.16 s. Measured on 2026-11-21, Python 3.11, two Zen 3 cores.

@@ -147,9 +147,9 @@ def _export_as(
     is_run = (Path(model_name) / "plan.toml").is_file()
     if known != "web" and (options.runtime is not None or options.fetch or options.prove):
         raise UsageError(f"--runtime, --fetch and --prove are for web, whose pages run in a browser. Got --to {to}.")
-    if known in build.FORMAT_EXTENSIONS or known == "web" or known == "triton":
+    if known == "onnx" or known == "openvino" or known == "pt2" or known == "web" or known == "triton":
         ending = "" if options.precision == "float32" else f"-{options.precision}"
-        ending += {"web": ".html", "triton": "-triton", **build.FORMAT_EXTENSIONS}[known]
+        ending += {"web": ".html", "triton": "-triton", "openvino": ".xml"}.get(known, f".{known}")
         beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
         default = beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}")
         if is_run:
