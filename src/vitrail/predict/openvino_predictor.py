@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,10 @@ class OpenVinoPredictor(FilePredictor):
         graph = _read_graph(core, path)
         self.metadata = exported.parse_metadata(_read_notes(graph), str(path))
         self.spec = self.metadata.image
-        names = [sorted(output.get_names()) for output in graph.outputs]
-        if len(names) != len(self.metadata.outputs) or any(map(_lacks, self.metadata.outputs, names)):
+        expected, names = self.metadata.outputs, [sorted(output.get_names()) for output in graph.outputs]
+        if len(names) != len(expected) or not all(map(operator.contains, names, expected)):
             given = ", ".join("/".join(each) for each in names)
-            raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {given}.")
+            raise DamagedFileError(f"{path} must give {', '.join(expected)}. It gives {given}.")
         settings: dict[str, Any] = {} if threads is None else {"INFERENCE_NUM_THREADS": threads}
         try:
             self._compiled = core.compile_model(graph, "CPU", SETTINGS | settings)
@@ -102,10 +103,6 @@ def _read_notes(graph: Any) -> dict[str, str]:
         return {}
     section = graph.get_rt_info([METADATA_SECTION]).value
     return {name: str(value) for name, value in section.items()} if isinstance(section, dict) else {}
-
-
-def _lacks(name: str, names: list[str]) -> bool:
-    return name not in names
 
 
 def _shorten(error: Exception) -> str:
