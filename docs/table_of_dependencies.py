@@ -79,8 +79,18 @@ without GPU libraries where the release says `+cpu`. Extras (`pip install vitrai
 """
 
 LEFT_OUT = """
+## In an extra of their own
+
+- **openvino** (extra `openvino`, Apache-2.0, 2026.4.1, 180 MiB, numpy and openvino-telemetry come along): answers from
+  int8 files faster than ONNX Runtime, and `benchmarks/exporting.py` says by how much. Twice the size of everything that
+  the extra `export` brings, so nobody gets it unasked, and development does without: continuous integration installs
+  it. Nothing of ours calls its converter, the part that reports its use by openvino-telemetry.
+
 ## Considered and left out
 
+- **mlflow** for `vitrail export --to mlflow`: what MLflow reads is a folder with one file in YAML, which is written
+  without it. mlflow-skinny 3.17.2 (Apache-2.0, 40 MiB, 25 packages come along, a databricks-sdk of 16 MiB among them)
+  opens such folders in a test; its own functions that save models report their use to a server.
 - **tyro** for the command line: with `train`'s flags its help took 0.21 to 0.34 s of CPU (median 0.24 to 0.29) where
   0.3 is the limit, and its messages are boxes where ours are sentences. `cli/arguments.py` reads flags with our own
   strict settings reader instead: 0.16 s. Measured on 2026-11-21, Python 3.11, two Zen 3 cores.

@@ -31,6 +31,7 @@ BRINGS = {
     CORE: "training, checking, figures, answers, explanations, reports, files of other libraries",
     "serve": "`vitrail serve` and its page",
     "export": "`vitrail export --to onnx` and answers from such files",
+    "openvino": "`vitrail export --to openvino` and answers from such files",
     "medical": "DICOM films",
     "data": "Hugging Face data sets and Parquet tables",
     "track": "`--track.report_to tensorboard`, the curves of runs side by side",

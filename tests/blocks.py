@@ -69,6 +69,7 @@ SIGNS = {
     "hf:": "is looked up on the Hub",
     "hub:": "is written to the Hub",
     "--engine ray": "a Ray cluster",
+    "openvino": "needs OpenVINO, which development does without; tests/unit/predict/test_openvino_file.py has it",
     "--to web": "needs onnxruntime-web, which is no part of Vitrail",
 }
 """What a command that is parsed and not run has in it."""

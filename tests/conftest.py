@@ -122,6 +122,18 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "Triton's messages (pip install --no-deps tritonclient==2.73.0)",
         lambda: importlib.util.find_spec("tritonclient") is not None,
     ),
+    "needs_openvino": (
+        "OpenVINO (pip install -c constraints.txt openvino)",
+        lambda: importlib.util.find_spec("openvino") is not None,
+    ),
+    "needs_kubernetes": (
+        "the models of Kubernetes' client (pip install --no-deps kubernetes==37.0.2)",
+        lambda: importlib.util.find_spec("kubernetes") is not None,
+    ),
+    "needs_mlflow": (
+        "MLflow (pip install -c constraints.txt mlflow-skinny pandas)",
+        lambda: importlib.util.find_spec("mlflow") is not None,
+    ),
     "needs_onnxruntime_web": (
         "onnxruntime-web 1.30.0 (npm pack onnxruntime-web@1.30.0; name the file in VITRAIL_ONNXRUNTIME_WEB)",
         lambda: bool(os.environ.get("VITRAIL_ONNXRUNTIME_WEB")),

@@ -48,6 +48,7 @@ EXTRAS = {
     "medical": ["pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"],
     "serve": ["fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client"],
     "export": ["onnx", "onnxscript", "onnxruntime"],
+    "openvino": ["onnx", "onnxscript", "onnxruntime", "openvino"],
     "ray": ["ray[data]"],
     "track": ["tensorboard"],
     "docs": ["sphinx", "furo", "myst-parser", "sphinx-copybutton", "nbclient", "ipykernel"],

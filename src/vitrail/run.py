@@ -744,13 +744,13 @@ class Run:
     ) -> Path:
         """Export the model for other programs, verified against the run before it is kept; returns the written path.
 
-        An onnx or pt2 file reads images uint8 [B, H, W, C] and gives probabilities, logits, decisions and abstained;
-        of regression values, logits and abstained.
+        An onnx, openvino or pt2 file reads images uint8 [B, H, W, C] and gives probabilities, logits, decisions and
+        abstained; of regression values, logits and abstained.
 
         Args:
-            to: onnx, pt2 or web; timm, transformers, torchvision, google-npz, bundle.
+            to: onnx, openvino, pt2, web or mlflow; timm, transformers, torchvision, google-npz, bundle.
             out: the file or folder to write; by default in the run's `exports/`.
-            resize, precision, calibrate, force: for onnx and pt2 files, as the flags of `vitrail export`.
+            resize, precision, calibrate, force: for onnx, openvino and pt2 files, as the flags of `vitrail export`.
             runtime, fetch, prove: for web pages, as the flags.
 
         Raises:

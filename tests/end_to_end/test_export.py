@@ -98,8 +98,8 @@ def test_other_libraries_open_what_they_get_with_the_run_s_names_and_logits(vitr
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--to", "tflite"), "A model can be exported as onnx, pt2, web, triton, bundle, timm"),
-        (("--to", "timm", "--resize"), "--resize and --precision are for onnx, pt2 and triton, which hold a graph."),
+        (("--to", "tflite"), "A model can be exported as onnx, openvino, pt2, web, triton, mlflow, bundle"),
+        (("--to", "timm", "--resize"), "--resize and --precision are for onnx, openvino, pt2 and triton, which hold"),
         (("--to", "pt2", "--out", "x.onnx"), "pt2 is one file, whose name must end in .pt2. Got x.onnx."),
         (("--to", "onnx", "--precision", "bf16"), "and not in bf16. Use --to pt2 for it."),
         (("--to", "pt2", "--precision", "int8"), "and not in int8. Use --to onnx for it."),
@@ -155,6 +155,28 @@ def test_an_onnx_file_is_what_is_made_when_nothing_is_said_and_predict_answers_w
     assert [(row["path"], row["id"], row["label"]) for row in by_onnx] == [
         (row["path"], row["id"], row["label"]) for row in local
     ]
+
+
+@pytest.mark.wide
+@pytest.mark.needs_openvino
+def test_openvino_answers_from_the_run_s_file_or_by_its_name(vitrail, run, flowers):
+    answer = vitrail("export", run, "--to", "openvino")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"wrote  {run / 'exports' / 'model.xml'}\n       compared on ")
+    local, by_engine, by_name = (
+        json.loads(vitrail("predict", *words, flowers / "disc", "--json").out)
+        for words in ((run,), (run, "--engine", "openvino"), (run / "exports" / "model.xml",))
+    )
+    assert by_engine == by_name and [list(row) for row in by_engine] == [list(row) for row in local]
+    assert [(row["path"], row["label"]) for row in by_engine] == [(row["path"], row["label"]) for row in local]
+
+
+@pytest.mark.wide
+def test_a_run_is_written_for_mlflow(vitrail, run):
+    answer = vitrail("export", run, "--to", "mlflow")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"wrote  {run / 'exports' / 'mlflow'}\n       compared on ")
+    assert (run / "exports" / "mlflow" / "MLmodel").is_file()
 
 
 @pytest.mark.wide

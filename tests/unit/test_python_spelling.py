@@ -25,7 +25,7 @@ COMMANDS_ONLY = (
     "cli/", "serve/", "bench/", "report/audience.py", "report/dossier.py", "report/checklists.py",
     "checkpoints/model_card.py",
     "predict/chunks.py", "services/benchmarking.py", "services/cost.py", "services/environment.py",
-    "services/predict_chunks.py", "services/predict_onnx.py", "services/image_options.py",
+    "services/predict_chunks.py", "services/predict_file.py", "services/image_options.py",
     "config/python_spelling.py",
 )  # fmt: skip
 """Where verbs and options live that Python does not have."""

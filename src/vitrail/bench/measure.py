@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -24,6 +25,7 @@ from ..data.preprocess import normalize
 from ..data.random_crop import RandomResizedCrop
 from ..errors import UsageError
 from ..evaluate.inference import DTYPES, InferenceSettings, cast_weights, forward_batch, inference_mode
+from ..export.build import FORMAT_EXTENSIONS, write_and_reopen
 from ..model import flops
 from ..model.config import ViTConfig
 from ..model.flops import MatrixProduct
@@ -37,8 +39,10 @@ from ..train.plan import ComputeSettings, Plan, Recipe
 from ..train.planning import cost_estimate
 from ..train.run_folder import describe_environment
 
-BenchmarkKind = Literal["inference", "training", "loading", "predicting"]
+BenchmarkKind = Literal["inference", "training", "loading", "predicting", "onnx", "openvino"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = get_args(BenchmarkKind)
+ENGINE_KINDS = ("onnx", "openvino")
+"""Measured only where they are named: the model as an exported file of that format, in float32 on the CPU."""
 UNLIMITED_STEPS = 1_000_000
 """Steps of the measured training, more than any benchmark runs."""
 
@@ -47,7 +51,7 @@ UNLIMITED_STEPS = 1_000_000
 class SweepSettings:
     """What to measure, and how."""
 
-    kinds: tuple[BenchmarkKind, ...] = BENCHMARK_KINDS
+    kinds: tuple[BenchmarkKind, ...] = ("inference", "training", "loading", "predicting")
     batch_sizes: tuple[int, ...] = (1, 8, 32)
     device: str = "cpu"
     precision: Precision = "float32"
@@ -139,7 +143,7 @@ class SweepRunner:
     def _make_jobs(self, kind: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
         """Batch size, job and images of a call, for each batch size."""
         sweep, shape = self.sweep, self.model.config
-        if kind in ("training", "predicting") and not shape.outputs:
+        if kind in ("training", "predicting", *ENGINE_KINDS) and not shape.outputs:
             self.skip_reasons.append(f"{kind}: the model has no outputs, only features")
         elif kind in ("loading", "predicting") and self.spec.channels not in (1, 3):
             self.skip_reasons.append(f"{kind}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
@@ -148,12 +152,32 @@ class SweepRunner:
             compiled = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
             for batch in sweep.batch_sizes:
                 yield batch, make_inference_job(compiled, self.spec, batch, sweep.device, sweep.precision), batch
+        elif kind == "onnx" or kind == "openvino":
+            yield from self._make_engine_jobs(kind, model)
         elif kind == "training":
             state = build_train_state(model, self.make_plan(1))
             for batch in sweep.batch_sizes:
                 yield batch, make_training_job(state, self.make_plan(batch)), batch
         else:
             yield from self._make_file_jobs(kind, model)
+
+    def _make_engine_jobs(
+        self, kind: Literal["onnx", "openvino"], model: ViT
+    ) -> Iterator[tuple[int, BenchmarkJob, int]]:
+        """Jobs of an exported file, from uint8 images to decisions."""
+        if self.sweep.device != "cpu":
+            self.skip_reasons.append(f"{kind}: the engine computes on the CPU here, and not on {self.sweep.device}")
+            return
+        member = make_member(model, self.spec, InferenceSettings())
+        path = self.folder / f"model{FORMAT_EXTENSIONS[kind]}"
+        try:
+            file = write_and_reopen(member, kind, path, resize=False)
+        except UsageError as error:  # packages that are missing, by name
+            self.skip_reasons.append(f"{kind}: {str(error).removesuffix('.')}")
+            return
+        for batch in self.sweep.batch_sizes:
+            images = make_random_images(self.spec, batch).permute(0, 2, 3, 1).contiguous().numpy()
+            yield batch, partial(file.run, images), batch
 
     def _make_file_jobs(self, kind: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
         """Jobs on files, with the largest batch size only: loading does not depend on it."""
@@ -210,7 +234,7 @@ class SweepRunner:
 
 
 def select_benchmarks(names: Sequence[str]) -> tuple[BenchmarkKind, ...]:
-    """The named benchmarks; all if none is named.
+    """The named benchmarks; all but those of engines if none is named.
 
     Raises:
         UsageError: an unknown name.
@@ -218,7 +242,8 @@ def select_benchmarks(names: Sequence[str]) -> tuple[BenchmarkKind, ...]:
     for name in names:
         if name not in BENCHMARK_KINDS:
             raise UsageError(f"What can be measured is {', '.join(BENCHMARK_KINDS)}. Got {name!r}.")
-    return tuple(what for what in BENCHMARK_KINDS if what in names or not names)
+    wanted = names or [what for what in BENCHMARK_KINDS if what not in ENGINE_KINDS]
+    return tuple(what for what in BENCHMARK_KINDS if what in wanted)
 
 
 def timing_to_json(timing: Timing) -> dict[str, float | int]:
@@ -353,10 +378,15 @@ def make_prediction_job(
     model: ViT, spec: ImageSpec, image_paths: list[Path], batch_size: int, device: str, precision: str
 ) -> BenchmarkJob:
     """Prediction of files, from their bytes to the rows of a CSV."""
-    names = tuple(f"class {number}" for number in range(model.config.outputs))
     settings = InferenceSettings(device=device, precision=precision, batch_size=batch_size)
-    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, settings=settings)])
+    predictor = Predictor([make_member(model, spec, settings)])
     return lambda: predictor.predict(image_paths).csv_bytes()
+
+
+def make_member(model: ViT, spec: ImageSpec, settings: InferenceSettings) -> PredictorMember:
+    """A classifier with numbered classes."""
+    names = tuple(f"class {number}" for number in range(model.config.outputs))
+    return PredictorMember(model=model, spec=spec, classes=names, settings=settings)
 
 
 def make_random_images(spec: ImageSpec, count: int) -> Tensor:

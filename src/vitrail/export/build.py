@@ -1,4 +1,4 @@
-"""Export to ONNX and torch.export (.pt2): capture the graph, write, reopen, verify, and only then keep the file."""
+"""Export to ONNX, OpenVINO and torch.export (.pt2): capture the graph, write, reopen, verify, and only then keep it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import tempfile
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -23,9 +24,10 @@ from ..files.atomic import check_new_path, commit_draft, make_draft
 from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.onnx_predictor import OnnxPredictor
+from ..predict.openvino_predictor import GRAPH_EXTENSION, WEIGHTS_EXTENSION, OpenVinoPredictor, make_core
 from ..predict.predictor import PredictorMember
 from ..version import __version__
-from .decision_tensors import DECISION_NAMES, MODULE_NAME, draw_placeholders
+from .decision_tensors import DECISION_NAMES, MODULE_NAME, draw_placeholders, round_thresholds
 from .module import ExportModule
 from .verify import VerificationResult, preprocess_decoded, verify_file, verify_resizing
 
@@ -128,6 +130,34 @@ def _translate_log_sigmoid(x: Any) -> Any:
     return opset18.Neg(opset18.Softplus(opset18.Neg(x)))
 
 
+# -- OpenVINO's format: a graph in NAME.xml and its weights in NAME.bin, from an ONNX file.
+
+
+def write_openvino_source(member: PredictorMember, path: Path, resize: bool) -> None:
+    """Write the ONNX file from which OpenVINO's is made: in float32, with thresholds of float32.
+
+    Raises:
+        UsageError: OpenVINO is not installed, or the model's numbers need float64, which it computes in float32.
+    """
+    make_core()  # it says what is missing
+    if member.scaling is not None and member.scaling.needs_float64:
+        raise UsageError("OpenVINO computes in float32, and the numbers of this model need float64. Use --to onnx.")
+    module = ExportModule(member, resize)
+    round_thresholds(module.decision)
+    write_onnx(capture_graph(module), make_metadata(module, member), path)
+
+
+def write_openvino(onnx: Path, path: Path) -> None:
+    """Write an ONNX file as NAME.xml and NAME.bin, with its metadata.
+
+    OpenVINO's own converter would do the same and report its use to a server; this reads and saves only.
+    """
+    core = make_core()
+    from openvino import save_model
+
+    save_model(core.read_model(onnx), path, compress_to_fp16=False)
+
+
 # -- torch.export packages (.pt2): graph and weights for PyTorch, without Vitrail's code.
 
 METADATA_FILE = "vitrail.json"
@@ -176,9 +206,10 @@ def write_pt2(program: ExportedProgram, metadata: ExportMetadata, path: Path) ->
 
 # -- Export of one file: capture, write a draft, reopen, compare with the model, keep.
 
-ExportFormat = Literal["onnx", "pt2"]
+ExportFormat = Literal["onnx", "openvino", "pt2"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-ExportedFile = OnnxPredictor | Pt2File
+FORMAT_EXTENSIONS: dict[ExportFormat, str] = {"onnx": ".onnx", "openvino": GRAPH_EXTENSION, "pt2": ".pt2"}
+ExportedFile = OnnxPredictor | OpenVinoPredictor | Pt2File
 """An opened exported file: `metadata`, and `run` from images to named outputs."""
 
 
@@ -222,18 +253,25 @@ def write_and_reopen(
     Raises:
         UsageError: the required packages are not installed.
     """
-    if file_format == "onnx":
+    if file_format != "pt2":
         check_onnx_installed()
+    if file_format == "openvino":
+        with tempfile.TemporaryDirectory() as folder:
+            write_openvino_source(member, Path(folder) / "model.onnx", resize)
+            write_openvino(Path(folder) / "model.onnx", path)
+        return reopen_file(path, file_format)
     module = ExportModule(member, resize, precision=precision, kept=kept)
-    program = capture_graph(module)
     write = write_onnx if file_format == "onnx" else write_pt2
-    write(program, make_metadata(module, member), path)
+    write(capture_graph(module), make_metadata(module, member), path)
     return reopen_file(path, file_format)
 
 
 def reopen_file(path: Path, file_format: ExportFormat) -> ExportedFile:
     """Open a file as its users will, with as many threads as PyTorch has here."""
-    return OnnxPredictor(path, torch.get_num_threads()) if file_format == "onnx" else Pt2File(path)
+    if file_format == "pt2":
+        return Pt2File(path)
+    predictor = OnnxPredictor if file_format == "onnx" else OpenVinoPredictor
+    return predictor(path, torch.get_num_threads())
 
 
 def check_export_path(out: Path, file_format: ExportFormat) -> None:
@@ -242,9 +280,12 @@ def check_export_path(out: Path, file_format: ExportFormat) -> None:
     Raises:
         UsageError: the path exists, or has the wrong extension.
     """
-    if out.suffix != f".{file_format}":
-        raise UsageError(f"{file_format} is one file, whose name must end in .{file_format}. Got {out}.")
+    ending = FORMAT_EXTENSIONS[file_format]
+    if out.suffix != ending:
+        raise UsageError(f"{file_format} is one file, whose name must end in {ending}. Got {out}.")
     check_new_path(out)
+    if file_format == "openvino":
+        check_new_path(out.with_suffix(WEIGHTS_EXTENSION))
 
 
 # -- Graph capture by torch.export, and the file's metadata.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import nn
 
 from ..data.source import Task
 from ..evaluate.decisions import Decisions
@@ -14,6 +15,8 @@ from ..evaluate.thresholds import DEFAULT_THRESHOLD
 MODULE_NAME = "decision"
 """The submodule of an exported graph that decides; its tensors are the initializers `decision.NAME`."""
 THRESHOLDS, CHOICE, SURE, PRIOR_RATIO, UNLIKE = "thresholds", "choice", "sure", "prior_ratio", "unlike"
+CALIBRATION = "calibration"
+"""Of anomaly, the scores of good images: no decision, so `redecide` leaves them."""
 DECISION_NAMES = (THRESHOLDS, CHOICE, SURE, PRIOR_RATIO, UNLIKE)
 NEVER = 2.0
 """A threshold that no probability reaches."""
@@ -51,6 +54,22 @@ def decision_tensors(task: Task, classes: tuple[str, ...], decisions: Decisions)
         choice[{None: LIKELIEST, 0: FIRST_MISSED, 1: SECOND_REACHED}[positive]] = 1
         tensors |= {THRESHOLDS: thresholds, CHOICE: choice}
     return tensors
+
+
+def round_thresholds(decision: nn.Module) -> None:
+    """Round what scores are compared with to float32, so that comparisons in float32 decide as those in float64 do.
+
+    Scores are float32 numbers s: s > t as s > the largest float32 number up to t, and s >= t as s >= the smallest one
+    from t on. The distance from the training images is a float32 number in such a graph, too.
+    """
+    task = decision.task
+    strict = {UNLIKE, CALIBRATION} | ({THRESHOLDS} if task == "anomaly" else set())
+    for name, values in decision.named_buffers():
+        if values.dtype == torch.float64 and name in (*strict, THRESHOLDS):
+            near = values.numpy().astype(np.float32)
+            beyond = near > values.numpy() if name in strict else near < values.numpy()
+            towards = np.float32(-np.inf if name in strict else np.inf)
+            values.copy_(torch.from_numpy(np.where(beyond, np.nextafter(near, towards), near)))
 
 
 def draw_placeholders(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -29,7 +29,16 @@ from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember
 from . import verify
-from .build import ExportedFile, ExportFormat, check_export_path, reopen_file, write_and_reopen
+from .build import (
+    FORMAT_EXTENSIONS,
+    ExportedFile,
+    ExportFormat,
+    check_export_path,
+    reopen_file,
+    write_and_reopen,
+    write_openvino,
+    write_openvino_source,
+)
 from .sensitive_layers import describe_peak, iter_kept_layers, list_overflowing, match_layers, measure_layers
 from .verify import PrecisionAgreement, check_agreement, compare_with_float32, preprocess_decoded
 
@@ -189,9 +198,11 @@ EXPORT_PRECISIONS: tuple[ExportPrecision, ...] = get_args(ExportPrecision)
 TORCH_PRECISIONS: dict[ExportPrecision, str] = {"bf16": "bfloat16", "float16": "float16"}
 SUPPORTED_PRECISIONS: dict[ExportFormat, tuple[ExportPrecision, ...]] = {
     "onnx": ("float32", "int8", "float16"),
+    "openvino": ("float32", "int8"),
     "pt2": ("float32", "bf16", "float16"),
 }
-"""Precisions of each format on a CPU: ONNX Runtime has no bf16 products there, PyTorch's graphs no int8."""
+"""Precisions of each format on a CPU: ONNX Runtime has no bf16 products there, PyTorch's graphs no int8. OpenVINO
+computes distances from the training images in bf16, too, and has no float16 products there."""
 
 
 def export_reduced_precision(
@@ -227,14 +238,23 @@ def export_reduced_precision(
     images = preprocess_decoded(decoded, exact.spec)
     seen = preprocess_decoded(calibration or decoded, exact.spec)
     with make_draft(out) as draft, tempfile.TemporaryDirectory() as folder:
-        float32_path = Path(folder) / f"float32.{file_format}"
+        float32_path = Path(folder) / f"float32{FORMAT_EXTENSIONS[file_format]}"
         float32_file = write_and_reopen(exact, file_format, float32_path, resize)
+        onnx_path = float32_path
+        if file_format == "openvino" and precision == "int8":
+            onnx_path = Path(folder) / "float32.onnx"
+            write_openvino_source(exact, onnx_path, resize)
 
         def write_reduced(kept: tuple[str, ...]) -> ExportedFile:
             if precision != "int8":
                 return write_and_reopen(exact, file_format, draft, resize, TORCH_PRECISIONS[precision], kept)
             metadata = replace(float32_file.metadata, number_format=precision)
-            quantize_onnx(float32_path, seen, metadata, draft, exact.model, kept)
+            if file_format == "onnx":
+                quantize_onnx(onnx_path, seen, metadata, draft, exact.model, kept)
+            else:
+                standard = onnx_path.with_name("int8.onnx")
+                quantize_onnx(onnx_path, seen, metadata, standard, exact.model, kept, fuse=False)
+                write_openvino(standard, draft)
             return reopen_file(draft, file_format)
 
         layers = measure_layers(exact, seen) if precision != "bf16" else []
@@ -286,19 +306,20 @@ CALIBRATION_BATCH_SIZE = 8
 
 def quantize_onnx(
     source: Path, images: UInt[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path, model: nn.Module,
-    kept: Collection[str] = (),
+    kept: Collection[str] = (), fuse: bool = True,
 ) -> None:  # fmt: skip
     """Write the int8 version of a float32 file that Vitrail has written.
 
     Weights have one scale per output, activations one per tensor, from their smallest and largest value on calibration
     images. Only products with stored matrices are quantised; products of queries and keys, softmax, norms and the head
-    stay in float32. `fuse_operators` then fuses the graph.
+    stay in float32.
 
     Args:
         images: preprocessed calibration images, at least one.
         metadata: of the new file.
         model: what was exported, whose weights say which matrix is of which layer.
         kept: names of its linear layers that stay in float32.
+        fuse: use ONNX Runtime's own operators, by `fuse_operators`; other engines read the standard ones only.
     """
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
@@ -327,6 +348,7 @@ def quantize_onnx(
         extra_options={"OpTypesToExcludeOutputQuantization": list(QUANTIZED_OPS), "MatMulConstBOnly": True},
     )  # fmt: skip
     quantized = onnx.load(out)
-    fuse_operators(quantized)
+    if fuse:
+        fuse_operators(quantized)
     onnx.helper.set_model_props(quantized, metadata.to_metadata())
     onnx.save(quantized, out)

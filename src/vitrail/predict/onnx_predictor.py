@@ -1,7 +1,8 @@
-"""A predictor for exported ONNX files: ONNX Runtime computes, and torch is not imported."""
+"""Predictors for exported files: an engine computes, such as ONNX Runtime, and torch is not imported."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,42 +25,26 @@ from ..evaluate.predictions import (
     concat_predictions,
 )
 from ..files import onnx_guard
+from ..spec import ImageSpec
 from . import exported
 from .exported import ExportMetadata
 
 
-class OnnxPredictor:
-    """A file that `vitrail export` wrote.
+class FilePredictor(ABC):
+    """A file that `vitrail export` wrote, as its engine has opened it."""
 
-    Args:
-        threads: of ONNX Runtime; None takes all cores.
+    metadata: ExportMetadata
+    spec: ImageSpec
+    """How images are prepared."""
 
-    Raises:
-        UsageError: ONNX Runtime is not installed, or there is no such file.
-        DamagedFileError: the file cannot be trusted or read, or Vitrail has not written it.
-    """
-
-    def __init__(self, path: Path, threads: int | None = None):
-        if not path.is_file():
-            raise UsageError(f"An ONNX file is needed at {path}. `vitrail export RUN --to onnx` makes one.")
-        onnx_guard.check_onnx_file(path)
-        self._session = open_session(path, threads)
-        self.metadata = exported.parse_metadata(self._session.get_modelmeta().custom_metadata_map, str(path))
-        self.spec = self.metadata.image
-        """How images are prepared."""
-        names = tuple(output.name for output in self._session.get_outputs())
-        if names != self.metadata.outputs:
-            raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(names)}.")
+    @abstractmethod
+    def run(self, images: UInt[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
+        """All outputs by name, for images of a size that the file accepts."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The decision that answers, if it is not that of the training."""
         return (exported.DECISION_NOTE.format(self.metadata.decision),) if self.metadata.decision else ()
-
-    def run(self, images: UInt[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
-        """All outputs by name, for images of a size that the file accepts."""
-        outputs = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
-        return dict(zip(self.metadata.outputs, outputs, strict=True))
 
     def predict_batches(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
@@ -108,6 +93,34 @@ class OnnxPredictor:
             return self.run(np.stack(images))
         rows = [self.run(image[None]) for image in images]
         return {name: np.concatenate([row[name] for row in rows]) for name in self.metadata.outputs}
+
+
+class OnnxPredictor(FilePredictor):
+    """An ONNX file, which ONNX Runtime answers.
+
+    Args:
+        threads: of ONNX Runtime; None takes all cores.
+
+    Raises:
+        UsageError: ONNX Runtime is not installed, or there is no such file.
+        DamagedFileError: the file cannot be trusted or read, or Vitrail has not written it.
+    """
+
+    def __init__(self, path: Path, threads: int | None = None):
+        if not path.is_file():
+            raise UsageError(f"An ONNX file is needed at {path}. `vitrail export RUN --to onnx` makes one.")
+        onnx_guard.check_onnx_file(path)
+        self._session = open_session(path, threads)
+        self.metadata = exported.parse_metadata(self._session.get_modelmeta().custom_metadata_map, str(path))
+        self.spec = self.metadata.image
+        names = tuple(output.name for output in self._session.get_outputs())
+        if names != self.metadata.outputs:
+            raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(names)}.")
+
+    def run(self, images: UInt[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
+        """All outputs by name, for images of a size that the file accepts."""
+        outputs = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
+        return dict(zip(self.metadata.outputs, outputs, strict=True))
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:

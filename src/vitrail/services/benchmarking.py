@@ -26,6 +26,8 @@ EXCLUDED_WORK = {
     "training": "pictures lie decoded in memory; everything that the training loop does with them is in",
     "loading": "files were read before, so that the disk plays no part; decoded, cut, resized and normalised",
     "predicting": "files were read before; from their bytes to the rows of a CSV, in memory",
+    "onnx": "pictures lie decoded in memory; ONNX Runtime answers in float32, from uint8 pictures to decisions",
+    "openvino": "pictures lie decoded in memory; OpenVINO answers in float32, from uint8 pictures to decisions",
 }
 PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
 

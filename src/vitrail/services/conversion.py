@@ -112,7 +112,9 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
     )
 
 
-FILE_FORMATS = {".onnx": "onnx", ".pt2": "pt2", ".html": "web", ".npz": "google-npz", ".pth": "torchvision"}
+FILE_FORMATS = {
+    ".onnx": "onnx", ".xml": "openvino", ".pt2": "pt2", ".html": "web", ".npz": "google-npz", ".pth": "torchvision",
+}  # fmt: skip
 """Format of a file by its ending."""
 
 

@@ -58,7 +58,8 @@ def list_formats(model_info: ModelInfo | None = None) -> list[FormatSupport]:
     if model_info is None:
         model_info = ModelInfo(kind="name", config=config_from_name(DEFAULT_MODEL), spec=ImageSpec(height=28, width=28))
     graphs = [FormatSupport(to=name) for name in EXPORT_FORMATS]
-    graphs += [FormatSupport(to="web", refusal=explain_no_page(model_info.task)), FormatSupport(to="triton")]
+    graphs += [FormatSupport(to="web", refusal=explain_no_page(model_info.task))]
+    graphs += [FormatSupport(to="triton"), FormatSupport(to="mlflow")]
     return graphs + [find_support(model_info, to) for to in conversion.CONVERSION_TARGETS]
 
 

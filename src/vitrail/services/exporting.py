@@ -1,4 +1,4 @@
-"""`vitrail export`: a MODEL as ONNX, PyTorch file, web page or another library's files, verified before it is kept."""
+"""`vitrail export`: a MODEL as a file of a graph, web page or another library's files, verified before it is kept."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ from ..randomness import derive
 from ..spec import ImageSpec
 from . import conversion, export_formats
 from .evaluation import LabelledImages, load_held_out
+from .mlflow_model import export_mlflow
 from .open_model import ModelInfo, find_model, parse_choice
 from .prediction import open_predictor
 
-EXPORT_TARGETS: tuple[ExportFormat | Literal["web", "triton"] | conversion.ConversionTarget, ...] = (
+EXPORT_TARGETS: tuple[ExportFormat | Literal["web", "triton", "mlflow"] | conversion.ConversionTarget, ...] = (
     *build.EXPORT_FORMATS,
     "web",
     "triton",
+    "mlflow",
     *conversion.CONVERSION_TARGETS,
 )
 NUM_AGREEMENT_IMAGES = 500
@@ -78,7 +80,7 @@ class ExportResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Options of onnx and pt2 files, and of web pages.
+    """Options of onnx, openvino and pt2 files, and of web pages.
 
     Raises:
         UsageError: no such precision, or an option that does not apply to it.
@@ -124,7 +126,7 @@ def export_model(
         model_name: a run folder, a bundle, a published classifier.
         to: one of `EXPORT_TARGETS`; or a file whose ending is that of one, which is then `out`.
         out: the file or folder to write; by default in the run's `exports/`, or beside another model.
-        options: of onnx and pt2 files.
+        options: of onnx, openvino and pt2 files.
         trained_on: the object that the run was trained on, if it was one.
 
     Raises:
@@ -145,9 +147,9 @@ def _export_as(
     is_run = (Path(model_name) / "plan.toml").is_file()
     if known != "web" and (options.runtime is not None or options.fetch or options.prove):
         raise UsageError(f"--runtime, --fetch and --prove are for web, whose pages run in a browser. Got --to {to}.")
-    if known == "onnx" or known == "pt2" or known == "web" or known == "triton":
+    if known == "onnx" or known == "openvino" or known == "pt2" or known == "web" or known == "triton":
         ending = "" if options.precision == "float32" else f"-{options.precision}"
-        ending += {"web": ".html", "triton": "-triton"}.get(known, f".{known}")
+        ending += {"web": ".html", "triton": "-triton", "openvino": ".xml"}.get(known, f".{known}")
         beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
         default = beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}")
         if is_run:
@@ -161,7 +163,10 @@ def _export_as(
         result = _export_file(model_name, known, out or default, options, trained_on)
         return _add_case_file(model_name, result, pooled, trained_on) if known == "onnx" else result
     if options != DEFAULT_EXPORT_OPTIONS:
-        raise UsageError(f"--resize and --precision are for onnx, pt2 and triton, which hold a graph. Got --to {to}.")
+        holders = ", ".join(build.EXPORT_FORMATS)
+        raise UsageError(f"--resize and --precision are for {holders} and triton, which hold a graph. Got --to {to}.")
+    if known == "mlflow":
+        return _export_mlflow(model_name, out, trained_on)
     default = conversion.default_conversion_path(model_name, known)
     if is_run:
         default = Path(model_name) / "exports" / conversion.add_extension(to, known)
@@ -180,6 +185,21 @@ def _export_as(
         path=converted.path, to=to, difference=converted.difference, num_images=converted.num_images,
         notes=(compared, *converted.notes, *unlike_run),
     )  # fmt: skip
+
+
+def _export_mlflow(model_name: str, out: Path | None, trained_on: object | None) -> ExportResult:
+    """Write a folder that MLflow opens."""
+    if out is None:
+        beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
+        out = beside.with_name(f"{beside.name.removesuffix('-bundle')}-mlflow")
+        if (Path(model_name) / "plan.toml").is_file():
+            out = Path(model_name) / "exports" / "mlflow"
+    spec = open_predictor(model_name, "cpu").spec
+    decoded, origin = load_comparison_images(Path(model_name), spec, False, trained_on)
+    proof = export_mlflow(model_name, out, decoded)
+    opened = f'mlflow.pyfunc.load_model("{out}") opens it, where vitrail and pandas are installed'
+    notes = (str(proof), origin, opened)
+    return ExportResult(path=out, to="mlflow", difference=proof.difference, num_images=proof.num_images, notes=notes)
 
 
 def measure_losses(

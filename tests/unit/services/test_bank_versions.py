@@ -144,14 +144,14 @@ def test_every_door_follows_the_version_in_use(run: Path, tmp_path: Path):
 @pytest.mark.wide
 def test_an_exported_file_has_the_bank_in_use_and_an_older_one_is_named(run: Path, tmp_path: Path):
     pytest.importorskip("onnxruntime")
-    from vitrail.services.predict_onnx import open_onnx_predictor
+    from vitrail.services.predict_file import open_file_predictor
 
     opened, pictures = vitrail.open(run), draw(tmp_path / "in", [70, 271])
     opened.export("onnx")
     result = opened.teach(draw(tmp_path / "more", [50, 51, 52]))
     assert any("model.onnx holds the bank of before. Write it again: vitrail export" in note for note in result.notes)
     file = opened.export("onnx", out=tmp_path / "new.onnx")
-    exact, from_file = opened.predict(pictures), open_onnx_predictor(str(file), "cpu", {}).predict(pictures)
+    exact, from_file = opened.predict(pictures), open_file_predictor(str(file), "onnx", "cpu", {}).predict(pictures)
     np.testing.assert_allclose(from_file.scores, exact.scores, atol=1e-4)  # type: ignore[union-attr]
     assert from_file.labels == exact.labels  # type: ignore[union-attr]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from vitrail.bench.attention_table import AttentionTiming, TableProposal
-from vitrail.bench.measure import Timing
+from vitrail.bench.measure import Timing, select_benchmarks
 from vitrail.errors import UsageError
+from vitrail.export import build
 from vitrail.services import benchmarking
 from vitrail.services.benchmarking import BenchRequest, ModelBenchmark
 
@@ -87,3 +89,33 @@ def test_attention_is_measured_in_the_formats_that_are_asked_for():
         BenchRequest(precision="float32", rounds=1, min_seconds=0.0, threads=1), token_counts=(4,)
     )
     assert [(row.precision, row.tokens) for row in found] == [("float32", 4)] * 2
+
+
+def test_engines_are_measured_only_where_they_are_named():
+    assert select_benchmarks(()) == ("inference", "training", "loading", "predicting")
+    assert select_benchmarks(("openvino", "inference")) == ("inference", "openvino")
+
+
+@pytest.mark.wide
+@pytest.mark.needs_openvino
+def test_files_of_both_engines_stand_beside_torch():
+    asked = BenchRequest(
+        batch_sizes=(2,), only=("inference", "onnx", "openvino"), precision="float32", rounds=1, threads=1,
+        min_seconds=0.0,
+    )  # fmt: skip
+    found = ModelBenchmark(TINY, asked)
+    assert [message for message in found.run() if message.startswith("warming up o")]
+    rows = {row["what"]: row for row in found.facts["rows"]}
+    assert list(rows) == ["inference", "onnx", "openvino"] and not found.facts["left_out"]
+    assert rows["openvino"]["flops"] == rows["onnx"]["flops"] == rows["inference"]["flops"] > 0
+    assert rows["openvino"]["limit_flops_per_second"] is None and "OpenVINO" in found.facts["excluded"]["openvino"]
+
+
+def test_an_engine_that_is_not_installed_is_left_out_by_name(monkeypatch):
+    monkeypatch.setattr(build, "ONNX_PACKAGES", ("no_such_package",))
+    asked = BenchRequest(batch_sizes=(1,), only=("inference", "onnx"), precision="float32", rounds=1, threads=1)
+    found = ModelBenchmark(TINY, replace(asked, min_seconds=0.0))
+    list(found.run())
+    assert [row["what"] for row in found.facts["rows"]] == ["inference"]
+    (said,) = found.facts["left_out"]
+    assert said.startswith("onnx: An ONNX file needs no_such_package. Missing: no_such_package. Get them with: ")

@@ -125,10 +125,10 @@ def test_an_onnx_file_holds_the_bank_and_the_threshold(run: Path, pictures: list
     assert main(["export", str(run), "--to", "onnx", "--out", str(path)]) == 0
     names = {tensor.name for tensor in onnx.load(path).graph.initializer}
     assert "decision.thresholds" in names
-    from vitrail.services.predict_onnx import open_onnx_predictor
+    from vitrail.services.predict_file import open_file_predictor
 
     ours = Predictor.open(run).predict(pictures)
-    theirs = open_onnx_predictor(str(path), "cpu", {}).predict(pictures)
+    theirs = open_file_predictor(str(path), "onnx", "cpu", {}).predict(pictures)
     assert isinstance(ours, ClassificationPredictions) and isinstance(theirs, ClassificationPredictions)
     assert ours.scores is not None and theirs.scores is not None and ours.p_values is not None
     np.testing.assert_allclose(theirs.scores, ours.scores, atol=1e-4)

@@ -26,7 +26,7 @@ INFO = ModelInfo(kind="name", config=SMALL, spec=SPEC, classes=("a", "b"))
 def test_a_model_of_the_default_plan_is_writable_as_these_and_not_as_those():
     formats = {one.to: one for one in list_formats()}
     written = [name for name, one in formats.items() if not one.refusal]
-    assert written == ["onnx", "pt2", "web", "triton", "bundle", "timm"]
+    assert written == ["onnx", "openvino", "pt2", "web", "triton", "mlflow", "bundle", "timm"]
     assert "rotary" in formats["transformers"].refusal and formats["transformers"].changes == ("--model.rotary none",)
     assert formats["timm"].describe() == "timm         yes"
     said = formats["google-npz"].describe()

@@ -101,12 +101,12 @@ def test_the_check_reads_masks_and_good_pictures(tmp_path: Path, capsys: pytest.
 @pytest.mark.wide
 def test_an_onnx_file_gives_the_same_pixels(run: Path, pictures: list[Path], tmp_path: Path):
     pytest.importorskip("onnx")
-    from vitrail.services.predict_onnx import open_onnx_predictor
+    from vitrail.services.predict_file import open_file_predictor
 
     path = tmp_path / "scenes.onnx"
     assert main(["export", str(run), "--to", "onnx", "--out", str(path)]) == 0
     ours = Predictor.open(run).predict(pictures)
-    theirs = open_onnx_predictor(str(path), "cpu", {}).predict(pictures)
+    theirs = open_file_predictor(str(path), "onnx", "cpu", {}).predict(pictures)
     assert isinstance(ours, RegressionPredictions) and isinstance(theirs, RegressionPredictions)
     assert theirs.masks is not None and theirs.masks.dtype == np.uint8
     np.testing.assert_array_equal(theirs.masks, ours.masks)
@@ -120,7 +120,7 @@ def test_an_onnx_file_gives_the_same_pixels(run: Path, pictures: list[Path], tmp
 @pytest.mark.wide
 def test_an_onnx_file_of_a_model_with_queries_gives_the_same_pixels(pictures: list[Path], tmp_path: Path):
     pytest.importorskip("onnx")
-    from vitrail.services.predict_onnx import open_onnx_predictor
+    from vitrail.services.predict_file import open_file_predictor
 
     shape = dataclasses.replace(
         TINY, channels=3, image_size=(32, 32), patch=(8, 8), outputs=3, pool="patches", upsample=4, queries=5,
@@ -134,7 +134,7 @@ def test_an_onnx_file_of_a_model_with_queries_gives_the_same_pixels(pictures: li
     bundle, path = saved(tmp_path / "tiny", member), tmp_path / "tiny.onnx"
     assert main(["export", str(bundle), "--to", "onnx", "--out", str(path)]) == 0
     ours = Predictor.open(bundle).predict(pictures)
-    theirs = open_onnx_predictor(str(path), "cpu", {}).predict(pictures)
+    theirs = open_file_predictor(str(path), "onnx", "cpu", {}).predict(pictures)
     assert isinstance(ours, RegressionPredictions) and isinstance(theirs, RegressionPredictions)
     assert ours.masks is not None and len(np.unique(ours.masks)) > 1 and ours.confidences is not None
     assert ours.confidences.shape == ours.masks.shape and theirs.confidences is None

@@ -20,6 +20,7 @@ class Bench(Command):
 
       vitrail bench vit_small_patch16_224
       vitrail bench RUN --only inference --batches 1,64 --number-format float32 --to bench.json
+      vitrail bench RUN --only inference,onnx,openvino
       vitrail bench --attention
     """
 
@@ -28,7 +29,8 @@ class Bench(Command):
     model: str = "vit_tiny_patch16_224"
     """A run folder, a bundle, a weights file or folder, hf:OWNER/NAME, or a named size."""
     only: tuple[str, ...] = ()
-    """Measure only some of inference, training, loading and predicting."""
+    """Measure only some of inference, training, loading and predicting; or also onnx and openvino, the model as a file
+    that these engines answer in float32 on the CPU."""
     batches: tuple[int, ...] = ()
     """Pictures at a time; by default 1, 8 and 32 on a CPU, 1, 32 and 256 on a GPU."""
     device: str = "auto"

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 class Export(Command):
     """Write a model for other programs, after comparing its answers with what was written.
 
-    An onnx or pt2 file reads uint8 pictures [B, H, W, C] (uint16 where the plan keeps 16 bits) and gives calibrated
-    probabilities and decisions. web is a page that answers in any browser, without a server and a network. The other
-    targets are those of `vitrail convert`. Not every model has a place in all of them: models for small pictures have
-    rotary positions, which transformers, torchvision and google-npz lack; --formats says before any work what a model
-    can be written as, and which settings of a training change it.
+    An onnx, openvino or pt2 file reads uint8 pictures [B, H, W, C] (uint16 where the plan keeps 16 bits) and gives
+    calibrated probabilities and decisions. web is a page that answers in any browser, without a server and a network.
+    The other targets are those of `vitrail convert`. Not every model has a place in all of them: models for small
+    pictures have rotary positions, which transformers, torchvision and google-npz lack; --formats says before any work
+    what a model can be written as, and which settings of a training change it.
 
       vitrail export RUN --to onnx
       vitrail export RUN --to onnx --resize --out flowers.onnx
       vitrail export RUN --to onnx --precision int8
+      vitrail export RUN --to openvino
       vitrail export RUN --to web --runtime onnxruntime-web-1.30.0.tgz
       vitrail export RUN --to triton --out repository/
+      vitrail export RUN --to mlflow
       vitrail export RUN --formats
       vitrail export RUN --to transformers
       vitrail export RUN --to hub:me/flowers --dry-run
@@ -40,8 +42,8 @@ class Export(Command):
     formats: bool = False
     """Write nothing: list the formats, and for each that MODEL cannot be written in why, and which plan's runs can."""
     to: str = "onnx"
-    """onnx, pt2 (torch.export), web, triton (a model repository), timm, transformers, torchvision, google-npz, bundle,
-    or hub:OWNER/NAME."""
+    """onnx, openvino, pt2 (torch.export), web, triton (a model repository), mlflow (a folder for mlflow.pyfunc), timm,
+    transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
     out: Path | None = None
     """The file or folder to make; by default in the run's exports/, or beside another model."""
     layout: str | None = None
@@ -51,9 +53,10 @@ class Export(Command):
     dry_run: bool = False
     """Of hub:OWNER/NAME: show the files and the card, and send nothing."""
     resize: bool = False
-    """Let an onnx or pt2 file take pictures of any size and resize them itself: decisions equal, scores within 0.01."""
+    """Let the file take pictures of any size and resize them itself: decisions equal, scores within 0.01."""
     precision: Literal["float32", "int8", "bf16", "float16"] = "float32"
-    """int8 and float16 for onnx and web, bf16 and float16 for pt2; kept if 99 % of decisions are those of float32."""
+    """int8 for onnx, openvino and web, float16 for onnx, web and pt2, bf16 for pt2; kept if 99 % of decisions are those
+    of float32."""
     calibrate: str | None = None
     """A folder, pattern or @list.txt of pictures that int8 is fitted to; by default training pictures of the run."""
     force: bool = False

@@ -35,6 +35,7 @@ class Predict(Command):
       vitrail predict RUN films.csv --group patient --to answers.csv
       vitrail predict RUN films/ --to answers.csv --part-size 1024
       vitrail predict flowers.onnx photo.jpg
+      vitrail predict RUN films/ --engine openvino
       vitrail predict RUN parts/ --to answers.csv --maps maps/
       vitrail predict RUN fields/ --to areas.csv --masks masks/
       find films -name '*.png' | vitrail predict RUN -
@@ -45,7 +46,8 @@ class Predict(Command):
     SECTIONS = ("image",)
 
     model: str
-    """A run folder, a bundle, a folder of transformers or timm that names its classes, hf:OWNER/NAME, or FILE.onnx."""
+    """A run folder, a bundle, a folder of transformers or timm that names its classes, hf:OWNER/NAME, or FILE.onnx or
+    FILE.xml as `vitrail export` writes them."""
     paths: tuple[str, ...]
     """Pictures, folders, patterns, @list.txt or -."""
     to: Path | None = None
@@ -61,9 +63,10 @@ class Predict(Command):
     picture under its map, and NAME.map.png with 16 bits."""
     masks: Path | None = None
     """Of a segmentation model, also write into this folder for each picture NAME.png, the class of every pixel."""
-    engine: Literal["local", "onnx", "ray"] = "local"
-    """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as
-    FILE.onnx always does; ray: on the workers of a Ray cluster."""
+    engine: Literal["local", "onnx", "openvino", "ray"] = "local"
+    """Where the model answers: here; onnx, openvino: by ONNX Runtime from the run's exports/model.onnx, or by OpenVINO
+    from its exports/model.xml, without torch, as FILE.onnx and FILE.xml always do; ray: on the workers of a Ray
+    cluster."""
     part_size: int = 0
     """Answer in parts of so many pictures, which are kept beside --to and not made again when the same command is
     given again. Processes that were started together share them, and ray its workers: of 1,024 pictures then."""
@@ -95,7 +98,7 @@ class Predict(Command):
 
         if self.masks is not None and self._is_chunked():
             raise UsageError("--masks are written in one process: leave out --part-size and --engine ray.")
-        if self.maps is not None and (self._uses_onnx() or self._is_chunked()):
+        if self.maps is not None and (self._file_engine or self._is_chunked()):
             raise UsageError("--maps are drawn by torch in one process: name the run, without --part-size or --engine.")
         if self._is_chunked():
             return self._predict_in_chunks()
@@ -106,8 +109,8 @@ class Predict(Command):
         else:
             images = expand_image_paths(self.paths)
         limits: list[str] = []
-        if self._uses_onnx():
-            predictions = self._predict_with_onnx(images)
+        if self._file_engine:
+            predictions = self._predict_with_file(images)
         else:
             predictions, limits = self._predict_with_torch(images, groups)
         predictions = add_folder_targets(predictions, list_named_folders(self.paths))
@@ -135,7 +138,7 @@ class Predict(Command):
 
         notes = describe_folder_targets(predictions, self.model)
         progress.print_notes(notes)
-        if notes and not self._uses_onnx():
+        if notes and not self._file_engine:
             from ...services.evaluation import describe_seen_files
 
             progress.print_notes(describe_seen_files(self.model, predictions.paths))
@@ -151,7 +154,7 @@ class Predict(Command):
             raise UsageError(
                 "--group writes the cases into cases.csv beside the pictures' rows: say where with --to FILE."
             )
-        if self._is_chunked() or self._uses_onnx():
+        if self._is_chunked() or self._file_engine:
             raise UsageError(
                 "--group pools pictures by torch in one process: name the run, without --part-size, --engine."
             )
@@ -171,7 +174,7 @@ class Predict(Command):
 
     def _is_chunked(self) -> bool:
         """Whether predictions are made in parts: with --part-size, in several processes, or on a Ray cluster."""
-        if not self._uses_onnx():
+        if not self._file_engine:
             from ...train.distributed.collectives import group_from_env
 
             return bool(self.part_size) or self.engine == "ray" or group_from_env().world_size > 1
@@ -179,10 +182,12 @@ class Predict(Command):
             raise UsageError("--part-size is for models that torch answers with: leave it out, or name the run.")
         return False
 
-    def _uses_onnx(self) -> bool:
-        from ...services.predict_onnx import is_onnx_path
+    @property
+    def _file_engine(self) -> str:
+        """The engine of an exported file; empty where torch answers."""
+        from ...services.predict_file import find_file_engine
 
-        return self.engine == "onnx" or is_onnx_path(self.model)
+        return find_file_engine(self.model, self.engine)
 
     def _predict_in_chunks(self) -> int:
         from ...data.parallel import find_id_folder
@@ -214,18 +219,18 @@ class Predict(Command):
         progress.print_skipped(outcome.skipped)
         return 0
 
-    def _predict_with_onnx(self, images: Sequence[Path]) -> TaskPredictions:
+    def _predict_with_file(self, images: Sequence[Path]) -> TaskPredictions:
         from ...evaluate.predictions import concat_predictions
-        from ...services.predict_onnx import open_onnx_predictor
+        from ...services.predict_file import open_file_predictor
 
         if self.precision != "float32":
             raise UsageError(
-                f"An ONNX file computes in the number format that it was exported in. Leave out --precision "
+                f"An exported file computes in the number format that it was exported in. Leave out --precision "
                 f"{self.precision}, or name the run."
             )
         if self.sets:
-            raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
-        predictor = open_onnx_predictor(self.model, self.device, dict(self.changes))
+            raise UsageError("--sets are fitted in the run and not exported: leave out --engine and name the run.")
+        predictor = open_file_predictor(self.model, self._file_engine, self.device, dict(self.changes))
         progress.print_notes(predictor.notes)
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
         parts = self._write_masks(parts, predictor.metadata.task, images, predictor.spec)

@@ -117,12 +117,12 @@ def test_a_tiled_run_is_taught_and_explained(run: Path, tmp_path: Path):
 @pytest.mark.wide
 def test_exported_files_cut_tiles_too(run: Path, tmp_path: Path):
     pytest.importorskip("onnxruntime")
-    from vitrail.services.predict_onnx import open_onnx_predictor
+    from vitrail.services.predict_file import open_file_predictor
 
     opened = vitrail.open(run)
     paths = [*draw_large(tmp_path / "in", range(70, 72), spot=True), *draw_large(tmp_path / "in", range(90, 92))]
     exact = opened.predict([str(path) for path in paths])
-    from_file = open_onnx_predictor(str(opened.export("onnx")), "cpu", {}).predict(paths)
+    from_file = open_file_predictor(str(opened.export("onnx")), "onnx", "cpu", {}).predict(paths)
     np.testing.assert_allclose(from_file.scores, exact.scores, atol=1e-4)  # type: ignore[union-attr]
     assert from_file.labels == exact.labels  # type: ignore[union-attr]
     assert opened.export("pt2").is_file()  # verified before it is kept
