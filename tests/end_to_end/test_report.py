@@ -48,7 +48,7 @@ def test_a_reader_has_a_first_page_in_the_same_file(words, says, vitrail, run):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--for", "surgery"), "--for must be one of radiology, inspection. Got 'surgery'."),
+        (("--for", "surgery"), "--for must be one of radiology, inspection, dossier. Got 'surgery'."),
         (("--prevalence", "0.1"), "--prevalence is for a first page. Give --for radiology or --for inspection too."),
         (("--for", "inspection", "--hours", "8"), "Give both or neither."),
         (("--for", "inspection", "--positive", "cow"), "must be one of the classes disc, stripes. Got 'cow'"),
