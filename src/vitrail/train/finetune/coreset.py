@@ -26,9 +26,7 @@ PROJECTED_WIDTH = 64
 """Numbers per patch after the random projection by which the bank is chosen."""
 
 
-def sample_images(
-    rows: NDArray[np.int64], shape: ViTConfig, seed: int, fraction: float = 1.0
-) -> NDArray[np.int64]:
+def sample_images(rows: NDArray[np.int64], shape: ViTConfig, seed: int, fraction: float = 1.0) -> NDArray[np.int64]:
     """The images whose patches are held at once: this fraction, or as many as `MAX_NUMBERS` allows, in their order."""
     most = MAX_NUMBERS // (shape.input_grid.patches * shape.pooled_width)
     most = max(2, min(most, math.ceil(fraction * len(rows))))
