@@ -33,6 +33,7 @@ from planted_heads import table
 from scipy.ndimage import gaussian_filter
 
 import vitrail
+from vitrail.errors import UsageError
 
 CLASSES = ("ground", "stone", "crack")
 METHODS: dict[str, dict[str, object]] = {
@@ -65,7 +66,11 @@ def main() -> None:
         key["threads"] = options.threads
         run = options.folder / f"masks-run-{options.side}-{count}-{minutes:g}-{method}"
         make = partial(measure, source, run, options.dinov2, minutes, METHODS[method], options.threads)
-        print(results.row(key, make), flush=True)
+        try:
+            print(results.row(key, make), flush=True)
+        except UsageError as error:  # tried again the next time
+            print(f"{key}: left out. {error}", flush=True)
+            continue
         rows = sorted(results.rows, key=lambda row: (row["pictures"], row["minutes"], [*METHODS].index(row["method"])))
         (RESULTS / "masks.md").write_text(table(COLUMNS, rows), encoding="utf-8")
     print((RESULTS / "masks.md").read_text(encoding="utf-8"))

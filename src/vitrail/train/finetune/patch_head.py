@@ -25,7 +25,7 @@ from ...randomness import permutation
 from ...runtime import set_thread_count
 from .linear_probe import WORSE_STEPS_BEFORE_STOP, Candidate, FeatureColumns, ProbeResult
 
-PATCH_STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+PATCH_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 """Values of C that are tried: the loss is summed over patches, of which an image has hundreds that are alike."""
 DEFAULT_PATCH_C = 1e-2
 """C of a single image, of which nothing can be left out."""
