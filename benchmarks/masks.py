@@ -54,6 +54,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--threads", type=int, default=0, help="0: every core")
     parser.add_argument("--side", type=int, default=448)
+    parser.add_argument(
+        "--read", type=int, help="--image-size of the trainings, for slow machines; the plan's by default"
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     if options.dinov2 is None:
@@ -63,9 +66,9 @@ def main() -> None:
     for minutes, count, method in product(options.minutes, options.counts, options.methods):
         source = draw_set(options.folder / f"masks-{options.side}-{count}", count, options.side)
         key = {"pictures": count, "side": options.side, "minutes": minutes, "method": method}
-        key["threads"] = options.threads
-        run = options.folder / f"masks-run-{options.side}-{count}-{minutes:g}-{method}"
-        make = partial(measure, source, run, options.dinov2, minutes, METHODS[method], options.threads)
+        key |= {"threads": options.threads, "read": options.read}
+        run = options.folder / f"masks-run-{options.side}-{options.read}-{count}-{minutes:g}-{method}"
+        make = partial(measure, source, run, options.dinov2, minutes, options.read, METHODS[method], options.threads)
         try:
             print(results.row(key, make), flush=True)
         except UsageError as error:  # tried again the next time
@@ -145,7 +148,13 @@ def draw_set(root: Path, count: int, side: int) -> Path:
 
 
 def measure(
-    source: Path, run: Path, weights: Path, minutes: float, settings: Mapping[str, object], threads: int
+    source: Path,
+    run: Path,
+    weights: Path,
+    minutes: float,
+    image_size: int | None,
+    settings: Mapping[str, object],
+    threads: int,
 ) -> Row:
     """Metrics on the test pictures, with their intervals, and the seconds of the training."""
     began = time.perf_counter()
@@ -153,7 +162,8 @@ def measure(
         vitrail.open(run).resume(quiet=True)
     elif not (run / "metrics-test.json").is_file():
         vitrail.fit(
-            source, task="segmentation", weights=weights, minutes=minutes, seed=0, out=run, quiet=True,
+            source, task="segmentation", weights=weights, minutes=minutes, seed=0, out=run, image_size=image_size,
+            quiet=True,
             settings={**settings, **({"compute.threads": threads} if threads else {})},
         )  # fmt: skip
     metrics = json.loads((run / "metrics-test.json").read_text(encoding="utf-8"))
@@ -175,7 +185,9 @@ def format_span(row: Row, name: str) -> str:
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "pictures": lambda row: str(row["pictures"]),
+    "pictures": lambda row: (
+        f"{row['pictures']} of about {row['side']}" + f", read at {row['read']}" * bool(row["read"])
+    ),
     "minutes": lambda row: f"{row['minutes']:g}",
     "method": lambda row: row["method"],
     "mean IoU": lambda row: format_span(row, "mean_iou"),
