@@ -56,6 +56,9 @@ def draw_overlaps(number: int, group: int) -> np.ndarray:
     shared, own = np.random.default_rng([1, group]), np.random.default_rng([2, number])
     truth = draw_picture(number, SIDE)[1]
     moved = np.roll(truth, np.rint(shared.normal(0, 1, 2) + own.normal(0, 0.7, 2)).astype(int), (0, 1))
+    soft = gaussian_filter((moved == CLASSES.index("stone")).astype(float), 3)
+    stone = soft + gaussian_filter(own.normal(size=truth.shape), 4) > 0.5 + shared.normal(0, 0.12) + own.normal(0, 0.08)
+    moved = np.where(moved == CLASSES.index("crack"), moved, stone.astype(np.uint8))
     noise = gaussian_filter(own.normal(size=truth.shape), 3)
     missed = noise / noise.std() > shared.normal(0.3, 0.7)
     moved[missed & (moved == CLASSES.index("crack"))] = 0

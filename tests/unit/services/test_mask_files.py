@@ -113,7 +113,9 @@ def test_the_command_writes_areas_and_masks_of_the_pictures_own_size(
     asked = ["predict", str(run), *map(str, pictures), "--to", str(rows), "--masks", str(folder)]
     assert main(asked) == 0
     header, first, _ = rows.read_text().splitlines()
-    assert header.startswith("path,id,split,target_ground") and header.endswith("value_square,extent,area_ground,area_disc,area_square,abstain")
+    assert header.startswith("path,id,split,target_ground") and header.endswith(
+        "value_square,extent,area_ground,area_disc,area_square,abstain"
+    )
     predictor = Predictor.open(run)
     predictions = predictor.predict(pictures)
     assert isinstance(predictions, RegressionPredictions) and predictions.masks is not None

@@ -295,7 +295,11 @@ def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
 
 @pytest.mark.parametrize(
     ("size", "task", "grid"),
-    [((60, 2000), "classification", (3, 85)), ((2000, 60), "anomaly", (144, 4)), ((60, 2000), "segmentation", (4, 144))],
+    [
+        ((60, 2000), "classification", (3, 85)),
+        ((2000, 60), "anomaly", (144, 4)),
+        ((60, 2000), "segmentation", (4, 144)),
+    ],
 )
 def test_strips_keep_their_shape_in_as_many_patches_as_a_square(size, task, grid):
     shape = dataclasses.replace(
