@@ -313,10 +313,10 @@ class ServedModel:
         """
         names = self.predictor.classes
         values = np.array([[row[f"value_{name}"] for name in names]], np.float32)
-        table = RegressionPredictions(paths=("",), ids=("",), split="", targets=None, values=values, columns=names)
+        plain = RegressionPredictions(paths=("",), ids=("",), split="", targets=None, values=values, columns=names)
+        table = add_prediction_sets(plain, decisions, "segmentation") if decisions.reach else plain
         table = add_extents(table, self.predictor.pixel_size, np.array([self.spec.map_area(*size)]))
-        if decisions.reach:
-            table = add_prediction_sets(table, decisions, "segmentation")
+        assert isinstance(table, RegressionPredictions)
         return {name: float(column[0]) for name, column in table.areas.items()}
 
     def describe(self, limits: ServerLimits, needs_token: bool) -> dict[str, Any]:

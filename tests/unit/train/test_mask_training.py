@@ -34,11 +34,11 @@ from vitrail.train import fit as training
 from vitrail.train import time_budget
 from vitrail.train.batch_augment import augment_batch, move_masks
 from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
-from vitrail.train.finetune import finetune_planner, linear_probe, patch_head
+from vitrail.train.finetune import features, finetune_planner, linear_probe, patch_head
 from vitrail.train.finetune.linear_probe import Candidate
 from vitrail.train.finetune.patch_head import FitPace, PatchSet
 from vitrail.train.losses import check_loss_settings, mask_loss, mean_loss
-from vitrail.train.plan import Plan, ProgressiveStage, Recipe
+from vitrail.train.plan import ComputeSettings, Plan, ProgressiveStage, Recipe
 from vitrail.train.planning import throughput
 from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import TrainRequest
@@ -384,13 +384,14 @@ class SlowFit:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 1.2) -> None:
-        self.now, self.seconds, self.measured, self.fits = 50.0, seconds, 0, list[int]()
+        self.now, self.fits = 50.0, list[int]()
         fit_head = patch_head.fit_patch_head
         monkeypatch.setattr(time_budget, "time", self)
         monkeypatch.setattr(throughput, "measure_throughput", lambda context: Throughput((ONE_STAGE,)))
         monkeypatch.setattr(finetune_planner, "measure_feature_seconds", lambda *_: 0.01)
         monkeypatch.setattr(finetune_planner, "measure_fit_pace", lambda *_: self.pace(seconds / 6))
-        monkeypatch.setattr(patch_head, "measure_fit_pace", lambda *_: self.pace(seconds / 2))
+        monkeypatch.setattr(patch_head, "measure_fit_pace", lambda *_: self.pace(seconds / 4))
+        monkeypatch.setattr(features, "measure_slowdown", lambda *_: 2.0)
 
         def fit_slowly(train: PatchSet, valid: PatchSet, parts: Any, most: int, seed: int) -> Any:
             self.fits.append(most)
@@ -451,6 +452,14 @@ def test_a_slow_machine_fits_the_head_to_fewer_patches_and_keeps_the_minutes(
     for name, tensor in load_tensors(ours[0]).items():
         assert torch.equal(tensor, load_tensors(theirs[0])[name])
     assert ours[1].read_bytes() == theirs[1].read_bytes()
+
+
+def test_the_slowdown_is_the_time_of_work_over_that_of_its_processors():
+    plan = Plan(compute=ComputeSettings(threads=2, device="cpu"))
+    assert features.measure_slowdown(plan, 10.0, 20.0) == features.measure_slowdown(plan, 10.0, 21.0) == 1
+    assert features.measure_slowdown(plan, 36.0, 12.0) == 6
+    on_gpu = dataclasses.replace(plan, compute=ComputeSettings(threads=2, device="cuda"))
+    assert features.measure_slowdown(on_gpu, 36.0, 12.0) == 1
 
 
 def test_where_features_take_too_long_a_part_of_the_pictures_teaches(

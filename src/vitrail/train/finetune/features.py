@@ -290,7 +290,7 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, tuple[P
     run, plan, dataset = context.run, context.plan, context.dataset
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
-    start_time = time.perf_counter()
+    start_time, start_processor = time.perf_counter(), time.process_time()
     fraction = plan.finetune.head_fraction
     rows = {
         split: coreset.sample_images(dataset.splits[split], plan.model, plan.seed, fraction)
@@ -312,9 +312,10 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, tuple[P
         raise InterruptedRun(message, signal_request.exit_code)
     count = sum(map(len, rows.values()))
     yield Note(f"Patches of {format_count(count, 'picture')}, in {_format_elapsed(start_time)}.")
+    slowdown = measure_slowdown(plan, time.perf_counter() - start_time, time.process_time() - start_processor)
     fit_time, columns = time.perf_counter(), weights.list_feature_columns(plan.model)
     patches = len(sets["train"].features)
-    plan = _limit_head_patches(run, plan, patches, columns, len(rows["val"]) > 0)
+    plan = _limit_head_patches(run, plan, patches, columns, len(rows["val"]) > 0, slowdown)
     context, most = dataclasses.replace(context, plan=plan), plan.finetune.head_patches
     result = patch_head.fit_patch_head(sets["train"], sets["val"], columns, most, plan.seed)
     judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
@@ -323,16 +324,36 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, tuple[P
     return plan, (yield from _keep_best_head(context, model, result, start_time, count))
 
 
+def measure_slowdown(plan: Plan, seconds: float, processor_seconds: float) -> float:
+    """How many times as long work takes here as without other programs: the time of some of it, over that of the
+    processors that it used; 1 at least, and where another device did the work.
+
+    What is measured in milliseconds says nothing of other programs, which take their turns of the processor after it: a
+    fit that was to take 11 s at a sixth of a core took 42 (EXPERIMENTS.md).
+    """
+    if torch.device(plan.compute.device).type != "cpu" or not processor_seconds:
+        return 1.0
+    return max(1.0, seconds * plan.compute.threads / processor_seconds)
+
+
 def _limit_head_patches(
-    run: RunFolder, plan: Plan, patches: int, columns: Mapping[str, linear_probe.FeatureColumns], has_validation: bool
+    run: RunFolder,
+    plan: Plan,
+    patches: int,
+    columns: Mapping[str, linear_probe.FeatureColumns],
+    has_validation: bool,
+    slowdown: float,
 ) -> Plan:
     """The plan with as many patches as a part of the minutes left allows, by the pace of this moment, written into the
     run folder; as it is without minutes, with a number in it, or with time for all.
+
+    Args:
+        slowdown: as `measure_slowdown`.
     """
     if not plan.minutes or plan.finetune.head_patches:
         return plan
     seconds = patch_head.FIT_SHARE * (60 * plan.minutes - run.clock.elapsed())
-    most = patch_head.measure_fit_pace(columns, plan.model.outputs, has_validation).limit(patches, seconds)
+    most = patch_head.measure_fit_pace(columns, plan.model.outputs, has_validation).limit(patches, seconds / slowdown)
     if not most:
         return plan
     why = f"of {patches:,} what a fit of {max(seconds, 0):.0f} s takes at the pace measured after the features"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -149,7 +150,8 @@ def measure_fit_pace(parts: Mapping[str, FeatureColumns], outputs: int, has_vali
             inner = x[:, : min(width, MAX_COMPONENTS)].double()
             weight = torch.zeros(outputs, inner.shape[1], dtype=inner.dtype, requires_grad=True)
             aims = torch.full((len(x), outputs), 1 / outputs, dtype=inner.dtype)
-            product = _time(lambda width=width: x[:256, :width].T @ x[:256, :width]) / 256
+            some = x[:256, :width]
+            product = _time(partial(torch.matmul, some.T, some)) / len(some)
             loss = _time(lambda: F.cross_entropy(F.linear(inner, weight), aims).backward())  # noqa: B023
             measured.append((width, search * width**2, 2 * product + fits * FIT_EVALUATIONS * loss / len(x)))
     return FitPace(tuple(measured))
