@@ -501,7 +501,7 @@ class RegressionPredictions(PredictionTable):
 
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
-        areas = np.array(list(self.areas.values())).reshape(-1, len(self)).T.tolist()
+        areas = np.stack([*self.areas.values()], axis=1).tolist() if self.areas else [[]] * len(self)
         rows = zip(_targets_or_unknown(self).tolist(), self.values.tolist(), self._flat_ranges(), areas, strict=True)
         format_value = format_float64 if self.values.dtype == np.float64 else format_float32
         format_end = format_value if self.overlaps is None else format_float64
