@@ -373,7 +373,7 @@ class PredictorMember:
     case_pool: CasePool | None = None
     """How the images of a case are answered together, if the training has fitted it."""
     pixel_size: float = 0.0
-    """How wide a pixel of the images is, in the unit of the areas of a segmentation model; 0 where nobody said."""
+    """How wide a pixel of the images is, in the unit of the areas of a segmentation model; 0 where it was not given."""
 
     def __post_init__(self) -> None:
         if not self.classes:

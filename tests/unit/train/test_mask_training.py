@@ -471,7 +471,7 @@ def test_where_features_take_too_long_a_part_of_the_pictures_teaches(
     events = fit(tmp_path / "run", source, weights, minutes=4 / 60, overrides={"finetune.method": "probe"})
     assert plan_in(events).finetune.head_fraction == 0.83
     why = RunFolder(tmp_path / "run").read_reasons()["finetune.head_fraction"]
-    assert why == "features of all 16 pictures would take 2 s of 4"
+    assert why == "features of 16 pictures would take 2 s of 4"
     assert "The head is fitted to 12 of 14 train pictures, drawn by chance: finetune.head_fraction 0.83." in notes(
         events
     )

@@ -319,7 +319,7 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, tuple[P
     context, most = dataclasses.replace(context, plan=plan), plan.finetune.head_patches
     result = patch_head.fit_patch_head(sets["train"], sets["val"], columns, most, plan.seed)
     judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
-    which = f"{most:,} of {patches:,} patches" if 0 < most < patches else format_count(patches, "patch", "patches")
+    which = f"{most:,} of " * (0 < most < patches) + format_count(patches, "patch", "patches")
     yield Note(f"Linear heads on {which}, by {judged} ({_format_elapsed(fit_time)}):")
     return plan, (yield from _keep_best_head(context, model, result, start_time, count))
 

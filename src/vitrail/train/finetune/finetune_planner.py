@@ -650,7 +650,7 @@ def _limit_head_images(context: PlanContext, request: TrainRequest) -> tuple[Pla
     if fraction >= 1:
         return plan, {}, each
     limited = replace(plan, finetune=replace(plan.finetune, head_fraction=max(fraction, MIN_MASKS / count)))
-    why = f"features of all {count:,} pictures would take {seconds:.0f} s of {60 * plan.minutes:g}"
+    why = f"features of {format_count(count, 'picture')} would take {seconds:.0f} s of {60 * plan.minutes:g}"
     return limited, {"finetune.head_fraction": why}, each
 
 
