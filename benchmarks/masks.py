@@ -1,25 +1,29 @@
 """Masks of drawn pictures: a linear head on frozen patches beside tuning of the last blocks, by pictures and minutes.
 
-    python benchmarks/masks.py DINOV2                    # the folder of dinov2-small
-    python benchmarks/masks.py DINOV2 --counts 5 20 60 --minutes 2 5 --side 448
+    python benchmarks/masks.py DINOV2 --threads 1 --methods frozen queries    # DINOV2: the folder of dinov2-small
+    python benchmarks/masks.py DINOV2 --threads 1 --methods tuning            # at the same time, beside it
+
+Without --counts and --minutes that is the whole table: 5, 20 and 200 pictures, 2, 5 and 20 minutes, in 27 trainings.
 
 A picture has a ground, two overlapping stones whose texture differs in scale and not in brightness, and two cracks of 2
 to 6 pixels; rings of a tomograph's kind cross all of it and belong to no class. Sides are 0.6 to 1.4 times SIDE. COUNT
 of them are for training, a quarter as many (at least 2) for validation, and 40 others for the test, always the same.
-`probe` is --finetune.method probe, `plan` what the command does by itself within the minutes, `queries` tunes with
---model.queries 16.
+`frozen` is --finetune.method probe, `tuning` --finetune.method full, and `queries` the same with --model.queries 16.
 
-Rows, pictures and runs are kept. Writes benchmarks/results/masks.json and .md.
+Pictures, runs and rows are kept: a job that was stopped goes on where it was, in the middle of a training too. Jobs
+that run side by side must share no row; each adds its own to benchmarks/results/masks.json and .md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +33,12 @@ from planted_heads import table
 from scipy.ndimage import gaussian_filter
 
 import vitrail
+from vitrail.errors import UsageError
 
 CLASSES = ("ground", "stone", "crack")
 METHODS: dict[str, dict[str, object]] = {
-    "probe": {"finetune.method": "probe"},
-    "plan": {},
+    "frozen": {"finetune.method": "probe"},
+    "tuning": {"finetune.method": "full"},
     "queries": {"model.queries": 16, "finetune.method": "full"},
 }
 TEST, FIRST_TEST = 40, 100_000
@@ -44,25 +49,34 @@ def main() -> None:
     """Train what is missing, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dinov2", type=Path, nargs="?", help="what benchmarks/making/real_dinov2.py made")
-    parser.add_argument("--counts", type=int, nargs="+", default=[5, 20, 60])
-    parser.add_argument("--minutes", type=float, nargs="+", default=[2, 5])
+    parser.add_argument("--counts", type=int, nargs="+", default=[5, 20, 200])
+    parser.add_argument("--minutes", type=float, nargs="+", default=[2, 5, 20])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--threads", type=int, default=0, help="0: every core")
     parser.add_argument("--side", type=int, default=448)
+    parser.add_argument(
+        "--read", type=int, help="--image-size of the trainings, for slow machines; the plan's by default"
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     if options.dinov2 is None:
         print("masks: left out, needs a folder with DINOv2; see --help")
         return
     results = Results("masks")
-    for count in options.counts:
+    for minutes, count, method in product(options.minutes, options.counts, options.methods):
         source = draw_set(options.folder / f"masks-{options.side}-{count}", count, options.side)
-        for minutes in options.minutes:
-            for method in METHODS:
-                key = {"pictures": count, "side": options.side, "minutes": minutes, "method": method}
-                run = options.folder / f"masks-run-{options.side}-{count}-{minutes:g}-{method}"
-                print(results.row(key, partial(measure, source, run, options.dinov2, minutes, method)), flush=True)
-    results.write({"commit": commit()})
-    (RESULTS / "masks.md").write_text(table(COLUMNS, results.rows), encoding="utf-8")
-    print(table(COLUMNS, results.rows))
+        key = {"pictures": count, "side": options.side, "minutes": minutes, "method": method}
+        key |= {"threads": options.threads, "read": options.read}
+        run = options.folder / f"masks-run-{options.side}-{options.read}-{count}-{minutes:g}-{method}"
+        make = partial(measure, source, run, options.dinov2, minutes, options.read, METHODS[method], options.threads)
+        try:
+            print(results.row(key, make), flush=True)
+        except UsageError as error:  # tried again the next time
+            print(f"{key}: left out. {error}", flush=True)
+            continue
+        rows = sorted(results.rows, key=lambda row: (row["pictures"], row["minutes"], [*METHODS].index(row["method"])))
+        (RESULTS / "masks.md").write_text(table(COLUMNS, rows), encoding="utf-8")
+    print((RESULTS / "masks.md").read_text(encoding="utf-8"))
 
 
 def draw_picture(seed: int, side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +128,7 @@ def draw_set(root: Path, count: int, side: int) -> Path:
     """A folder with train/, val/ and test/; nothing where it is there already."""
     if root.is_dir():
         return root
-    draft = root.with_name(f"{root.name}-draft")
+    draft = root.with_name(f"{root.name}-draft-{os.getpid()}")
     valid = max(2, count // 4)
     seeds = {"train": range(count), "val": range(50_000, 50_000 + valid), "test": range(FIRST_TEST, FIRST_TEST + TEST)}
     for split, drawn in seeds.items():
@@ -126,26 +140,41 @@ def draw_set(root: Path, count: int, side: int) -> Path:
             Image.fromarray(classes).save(draft / split / "masks" / f"{seed}.png")
         legend = "value,name\n" + "".join(f"{k},{name}\n" for k, name in enumerate(CLASSES))
         (draft / "classes.csv").write_text(legend, encoding="utf-8")
-    draft.rename(root)
+    if root.is_dir():  # the job beside this one was faster
+        shutil.rmtree(draft)
+    else:
+        draft.rename(root)
     return root
 
 
-def measure(source: Path, run: Path, weights: Path, minutes: float, method: str) -> Row:
+def measure(
+    source: Path,
+    run: Path,
+    weights: Path,
+    minutes: float,
+    image_size: int | None,
+    settings: Mapping[str, object],
+    threads: int,
+) -> Row:
     """Metrics on the test pictures, with their intervals, and the seconds of the training."""
     began = time.perf_counter()
-    if not (run / "metrics-test.json").is_file():
+    if (run / "plan.toml").is_file():
+        vitrail.open(run).resume(quiet=True)
+    elif not (run / "metrics-test.json").is_file():
         vitrail.fit(
-            source, task="segmentation", weights=weights, minutes=minutes, seed=0, out=run,
-            settings=METHODS[method], quiet=True,
+            source, task="segmentation", weights=weights, minutes=minutes, seed=0, out=run, image_size=image_size,
+            quiet=True,
+            settings={**settings, **({"compute.threads": threads} if threads else {})},
         )  # fmt: skip
     metrics = json.loads((run / "metrics-test.json").read_text(encoding="utf-8"))
     names = ("mean_iou", "mean_iou_interval", "mean_boundary_f", "mean_boundary_f_interval")
     ious = {one["name"]: round(one["iou"], 4) for one in metrics["per_class"]}
-    tuned = json.loads((run / "start.json").read_text(encoding="utf-8"))["tuned"]
-    chosen = next((one["name"] for one in tuned if one["chosen"]), "the probe")
+    tuned = json.loads((run / "start.json").read_text(encoding="utf-8")).get("tuned", [])
+    chosen = next((one["name"] for one in tuned if one["chosen"]), "the start, frozen")
     return {
         "seconds": round(time.perf_counter() - began, 1), **{name: metrics[name] for name in names}, "iou": ious,
-        "chosen": chosen, "training": json.loads((run / "cost.json").read_text(encoding="utf-8"))["actual"]["training"],
+        "chosen": chosen, "commit": commit(),
+        "training": json.loads((run / "report.json").read_text(encoding="utf-8"))["seconds"],
     }  # fmt: skip
 
 
@@ -156,8 +185,11 @@ def format_span(row: Row, name: str) -> str:
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "method": lambda row: f"{row['method']}, {row['minutes']:g} min",
-    "pictures": lambda row: str(row["pictures"]),
+    "pictures": lambda row: (
+        f"{row['pictures']} of about {row['side']}" + f", read at {row['read']}" * bool(row["read"])
+    ),
+    "minutes": lambda row: f"{row['minutes']:g}",
+    "method": lambda row: row["method"],
     "mean IoU": lambda row: format_span(row, "mean_iou"),
     "boundary F": lambda row: format_span(row, "mean_boundary_f"),
     **{name: lambda row, name=name: f"{row['iou'][name]:.3f}" for name in CLASSES},

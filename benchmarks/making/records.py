@@ -49,9 +49,7 @@ class Results:
 
     def __init__(self, name: str, folder: Path = RESULTS):
         self.path = folder / f"{name}.json"
-        there = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {}
-        self.rows: list[Row] = there.get("rows", [])
-        self.lock = Lock()
+        self.rows, self.lock = self._read(), Lock()
 
     def find(self, key: Mapping[str, object]) -> Row | None:
         """The row of this key, if there is one."""
@@ -63,9 +61,13 @@ class Results:
             return there
         row = {**key, **make()}
         with self.lock:
-            self.rows.append(row)
+            self.rows = [*self._read(), row]  # with those that another process has made meanwhile
             self.write({})
         return row
+
+    def _read(self) -> list[Row]:
+        there = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {}
+        return list(there.get("rows", []))
 
     def side_by_side(self, jobs: Iterable[Job], stop_after: float = math.inf) -> Iterator[Row]:
         """The rows of all jobs, two being made at a time; after so many minutes no other is begun.

@@ -115,6 +115,11 @@ class ImageSpec:
         """(height, width) that a resized image must cover (crop) or has (squash) before the centre crop."""
         return int(self.height / self.crop_fraction + 1e-6), int(self.width / self.crop_fraction + 1e-6)
 
+    def map_area(self, height: int, width: int) -> float:
+        """How many of an image's own pixels a whole class map covers, the border of `pad` with them."""
+        rows, columns = self.resized(height, width)
+        return height * width * self.height * self.width / (rows * columns)
+
     def resized(self, height: int, width: int) -> tuple[int, int]:
         """(height, width) to which an image is resized, before the centre crop or the padding.
 

@@ -6,6 +6,7 @@ bundles), and how a MODEL argument is resolved to a path on this machine.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ FEATURE_STATS_FILE = "familiar.safetensors"
 """Statistics of the training images' features, from which unfamiliar images are detected; optional."""
 BANK_ROWS = "head.bank.rows"
 """The patches of a bank among the tensors of an anomaly model."""
+PIXEL_SIZE_KEY = "pixel_size"
+"""The key of `data.pixel_size` in the metadata of a segmentation model, where it was given."""
 ENSEMBLE_FILE = "ensemble.json"
 ENSEMBLE_FORMAT = 1
 """Version of the format; increased when older ensembles can no longer be read unchanged."""
@@ -142,6 +145,19 @@ def parse_bundle_config(content: Mapping[str, Any], where: str) -> BundleInfo:
         info=content["info"],
         trained_info=content["info"],
     )
+
+
+def read_pixel_size(info: Mapping[str, Any], where: str) -> float:
+    """`data.pixel_size` from the metadata; 0 where it was not given.
+
+    Raises:
+        DamagedFileError: no width above 0.
+    """
+    if PIXEL_SIZE_KEY not in info:
+        return 0.0
+    if type(size := info[PIXEL_SIZE_KEY]) not in (int, float) or not 0 < size < math.inf:
+        raise DamagedFileError(f"{where}: {PIXEL_SIZE_KEY} must be a width above 0. Got {size!r}.")
+    return float(size)
 
 
 def is_bundle(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 from ..spec import ImageSpec
 from .labels.masks import read_source_mask
@@ -19,6 +19,16 @@ def load_mask(source: Source, row: int, spec: ImageSpec) -> UInt8[np.ndarray, "H
         DataError: it cannot be read, or has another size than the image.
     """
     return fit_mask(read_source_mask(source, row, spec), spec, UNKNOWN_PIXEL)
+
+
+def measure_map_areas(source: Source, rows: Int64[np.ndarray, " n"], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
+    """`ImageSpec.map_area` of images with masks, which have their size.
+
+    Raises:
+        DataError: as `load_mask`.
+    """
+    sizes = map_in_order(lambda row: read_source_mask(source, row, spec).shape, rows.tolist())
+    return np.array([spec.map_area(height, width) for height, width in sizes])
 
 
 class MaskStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from dataclasses import dataclass
 from typing import Literal
@@ -57,6 +58,9 @@ class DataSettings:
     """Keep class folders without pictures as classes."""
     allow_outside_root: bool = False
     """Let a manifest name pictures outside its own folder, and class folders link to such."""
+    pixel_size: float = 0.0
+    """Of masks: how wide a pixel of the pictures is in your unit, such as 0.25 micrometres; areas are given in squares
+    of it too. 0: only as fractions of the picture."""
     range: Literal["auto", "8", "12", "16", "percentile"] = "auto"
     """Which stored values are black and white: the depth that the training pictures use, a number of bits, or their
     0.5th and 99.5th percentile."""
@@ -93,6 +97,12 @@ class DataSettings:
             raise UsageError(f"data.good {self.good} names good pictures, which only --task anomaly learns from.")
         if self.legend and self.task != "segmentation":
             raise UsageError(f"data.legend {self.legend} is about masks, which only --task segmentation learns from.")
+        if not 0 <= self.pixel_size < math.inf:
+            raise UsageError(f"data.pixel_size must be a width above 0. Got {self.pixel_size}.")
+        if self.pixel_size and self.task != "segmentation":
+            raise UsageError(
+                f"data.pixel_size {self.pixel_size:g} is for areas of masks, which only --task segmentation has."
+            )
         for meaning in self.split_codes.values():
             if meaning not in ("train", "val", "test"):
                 raise UsageError(f"data.split must give each word train, val or test. Got {self.split!r}.")
@@ -128,8 +138,8 @@ SourceKind = Literal[
 
 # fmt: off
 COMMON_SETTINGS = frozenset({  # splitting, checking, decoding; the task is compared once it is known
-    "source", "val_source", "test_source", "task", "good", "legend", "range", "skip_bad", "exclude", "val_fraction",
-    "test_fraction", "folds", "fold", "strata",
+    "source", "val_source", "test_source", "task", "good", "legend", "pixel_size", "range", "skip_bad", "exclude",
+    "val_fraction", "test_fraction", "folds", "fold", "strata",
 })
 COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain", "decimal"})
 SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {

@@ -9,6 +9,8 @@ Reports and comparisons are built from these tables and never run the model agai
     path,id,split,target_<class>...,value_<class>...[,overlap_<class>,predicted_<class>,true_<class>...],abstain
                                                                                             segmentation
 
+With data.pixel_size segmentation has `extent,area_<class>...[,area_low_<class>,area_high_<class>...]` too.
+
 Where cases were answered too, `case` and `share` follow. Before `abstain` comes `decision`, the name of the kept
 decision that has answered, unless it is the training's own. An empty target is unknown. Cells of labels hold several
 names, see `tables.format_label_cell`.
@@ -402,6 +404,8 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
 # -- Regression
 
 EXPECTED_HEADER = "target_<column>...,value_<column>..."
+EXTENT = "extent"
+"""Column of the area of a whole picture, in squares of the unit of data.pixel_size."""
 RANGE_ENDS = ("low", "high")
 OVERLAP_PARTS = ("overlap", "predicted", "true", "border", "border_hit", "true_border", "true_border_hit", "sure")
 
@@ -446,6 +450,9 @@ class RegressionPredictions(PredictionTable):
     answer where the mask is known, and by mask; that are on its border by answer, of those the ones near its border by
     mask, and the same of mask and answer; then the sum of the confidences by which known pixels are answered as it.
     None without masks to compare with, or for another task."""
+    extents: np.ndarray | None = None
+    """float64 [n]: of segmentation with data.pixel_size, the area of each picture in squares of its unit, of which
+    values and ranges are fractions."""
 
     def __post_init__(self) -> None:
         _check_prediction_shape(self, self.values, self.columns, "column", "columns", "values")
@@ -475,18 +482,32 @@ class RegressionPredictions(PredictionTable):
         return ~np.isnan(_targets_or_unknown(self))
 
     def column_names(self) -> list[str]:
-        """The targets, then the predictions; then their ranges, if there are any."""
+        """The targets, then the predictions; then their ranges, and areas, if there are any."""
         targets, values = ([f"{what}_{name}" for name in self.columns] for what in ("target", "value"))
-        return [*targets, *values, *self._range_columns()]
+        return [*targets, *values, *self._range_columns(), *self.areas]
+
+    @property
+    def areas(self) -> dict[str, np.ndarray]:
+        """float64 [n] each: `extent`, and `area_CLASS` in squares of the unit of data.pixel_size; with ranges
+        `area_low_CLASS` and `area_high_CLASS`. Empty without a pixel size.
+        """
+        if self.extents is None:
+            return {}
+        found = {f"area_{name}": self.values[:, k] for k, name in enumerate(self.columns)}
+        if self.ranges is not None:
+            for k, name in enumerate(self.columns):
+                found |= {f"area_{end}_{name}": self.ranges[:, k, place] for place, end in enumerate(RANGE_ENDS)}
+        return {EXTENT: self.extents} | {name: part * self.extents for name, part in found.items()}
 
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
-        rows = zip(_targets_or_unknown(self).tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
+        areas = np.stack([*self.areas.values()], axis=1).tolist() if self.areas else [[]] * len(self)
+        rows = zip(_targets_or_unknown(self).tolist(), self.values.tolist(), self._flat_ranges(), areas, strict=True)
         format_value = format_float64 if self.values.dtype == np.float64 else format_float32
         format_end = format_value if self.overlaps is None else format_float64
-        for target, value, ends in rows:
+        for target, value, ends, sizes in rows:
             known = ["" if number != number else format_float64(number) for number in target]
-            yield [*known, *map(format_value, value), *map(format_end, ends)]
+            yield [*known, *map(format_value, value), *map(format_end, ends), *map(format_float64, sizes)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`."""
@@ -505,6 +526,7 @@ class RegressionPredictions(PredictionTable):
                 name: TypedColumn(kind if self.overlaps is None else "double", column)
                 for name, column in zip(self._range_columns(), ends, strict=True)
             },
+            **{name: TypedColumn("double", column) for name, column in self.areas.items()},
         }
 
     def _range_columns(self) -> list[str]:
@@ -529,6 +551,17 @@ def class_areas(maps: np.ndarray, num_classes: int) -> np.ndarray:
     return np.array(counts, np.float32).reshape(len(maps), num_classes)
 
 
+def add_extents(table: TableT, pixel_size: float, map_areas: np.ndarray) -> TableT:
+    """The table of a segmentation model with areas in squares of the unit of `data.pixel_size`; as it is with 0.
+
+    Args:
+        map_areas: float64 [n], `ImageSpec.map_area` of each image.
+    """
+    if not pixel_size or not isinstance(table, RegressionPredictions):
+        return table
+    return replace(table, extents=map_areas * pixel_size**2)
+
+
 def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
     """Read a table that `RegressionPredictions.write_csv` wrote.
 
@@ -536,16 +569,23 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
         DataError: not such a table; the message names the file and the line.
     """
     table = read_rows(path, EXPECTED_HEADER)
-    last = table.header[-1] if table.header else ""
+    count = table.header.index(EXTENT) if EXTENT in table.header else len(table.header)
+    header = table.header[:count]  # what follows is computed from it
+    columns = tuple(name.removeprefix("target_") for name in header if name.startswith("target_"))
+    K, last = len(columns), header[-1] if header else ""
     parts = next((each for each in (RANGE_ENDS, OVERLAP_PARTS) if last.startswith(f"{each[-1]}_")), ())
-    K = len(table.header) // (2 + len(parts))
-    columns = tuple(name.removeprefix("target_") for name in table.header[:K])
     own = [*(f"target_{name}" for name in columns), *(f"value_{name}" for name in columns)]
-    if table.header != (*own, *(f"{end}_{name}" for name in columns for end in parts)):
+    if header != (*own, *(f"{end}_{name}" for name in columns for end in parts)):
+        if f"overlap_{columns[0] if columns else ''}" in header:
+            raise DataError(
+                f"{path} was written by an older version, which counted less of every mask. Evaluate the run again, "
+                "for example with vitrail evaluate RUN, or train it anew; its model answers as before."
+            )
         raise wrong_header_error(path, EXPECTED_HEADER, table.header)
     targets = [_parse_numbers([cell or "nan" for cell in cells[:K]], where, "targets") for where, cells in table.rows]
     values = [_parse_numbers(cells[K : 2 * K], where, "values") for where, cells in table.rows]
-    ends = [_parse_numbers(cells[2 * K :], where, "ranges") for where, cells in table.rows]
+    ends = [_parse_numbers(cells[2 * K : count], where, "ranges") for where, cells in table.rows]
+    extents = [_parse_numbers(cells[count : count + 1], where, EXTENT) for where, cells in table.rows]
     known = np.array(targets, dtype=np.float64).reshape(len(targets), K)
     rounded = np.array(values, np.float32).reshape(len(values), K)
     written = (cell for _, cells in table.rows for cell in cells[K : 2 * K])
@@ -557,6 +597,7 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
         values=np.array(values, dtype).reshape(len(values), K),
         ranges=np.array(ends, dtype).reshape(len(ends), K, 2) if parts == RANGE_ENDS else None,
         overlaps=np.array(ends, np.float64).reshape(len(ends), K, len(parts)) if parts == OVERLAP_PARTS else None,
+        extents=np.array(extents, np.float64).ravel() if count < len(table.header) else None,
         columns=columns,
     )
 
@@ -616,7 +657,7 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
 def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
     """The arrays of a table with one row per image, but for the targets."""
     if isinstance(table, RegressionPredictions):
-        names = ("values", "ranges", "masks", "confidences", "overlaps", "distances", "pool_inputs")
+        names = ("values", "ranges", "masks", "confidences", "overlaps", "extents", "distances", "pool_inputs")
         return {name: vars(table)[name] for name in names}
     arrays: dict[str, np.ndarray | None] = {name: vars(table)[name] for name in ("distances", "pool_inputs")}
     arrays["probabilities"] = table.probabilities

@@ -323,6 +323,7 @@ def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetada
         version=__version__,
         sha256=hash_model(member.model),
         decision=member.decisions.version,
+        pixel_size=member.pixel_size,
     )
 
 

@@ -49,6 +49,8 @@ class ExportMetadata:
     """Of the weights that were exported."""
     decision: str = ""
     """Name of the kept decision that answers; empty for that of the training."""
+    pixel_size: float = 0.0
+    """Of segmentation, as `data.pixel_size`."""
 
     def to_metadata(self) -> dict[str, str]:
         """As a file stores them: each value as JSON."""

@@ -20,6 +20,7 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
     TaskPredictions,
+    add_extents,
     anomaly_fields,
     class_areas,
     concat_predictions,
@@ -55,7 +56,9 @@ class FilePredictor(ABC):
             DataError: an image that cannot be read, unless `skip_bad`.
         """
         for names, prepared, skipped in prepare_batches(images, batch_size, self._preprocess, skip_bad):
-            yield self._make_predictions(names, prepared, skipped)
+            table = self._make_predictions(names, [one for one, _ in prepared], skipped)
+            areas = np.array([area for _, area in prepared], np.float64)
+            yield add_extents(table, self.metadata.pixel_size, areas)
 
     def predict(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
@@ -69,11 +72,12 @@ class FilePredictor(ABC):
             list(self.predict_batches(images, batch_size, skip_bad)) or [self._make_predictions([], [], [])]
         )
 
-    def _preprocess(self, image: ImageInput | bytes) -> np.ndarray:
-        """At the model's size; as decoded where the graph resizes and crops by itself."""
+    def _preprocess(self, image: ImageInput | bytes) -> tuple[np.ndarray, float]:
+        """At the model's size, or as decoded where the graph resizes and crops by itself; and `ImageSpec.map_area`."""
         values = decode_image(image, self.spec)
         resized_again = self.metadata.size == "any" and self.spec.crop_fraction != 1
-        return values if resized_again else fit_array(values, self.spec)
+        area = self.spec.map_area(*values.shape[:2])
+        return values if resized_again else fit_array(values, self.spec), area
 
     def _make_predictions(
         self, names: list[ImageName], images: list[np.ndarray], skipped: list[tuple[str, str]]

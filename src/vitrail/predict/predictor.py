@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from ..caller_state import isolate
 from ..checkpoints import bundle, bundle_weights
 from ..checkpoints.adapt import build_model
-from ..checkpoints.bundle import find_ensemble, list_members
+from ..checkpoints.bundle import find_ensemble, list_members, read_pixel_size
 from ..checkpoints.decision_versions import TRAINED
 from ..checkpoints.model_card import UNLABELED_KEY
+from ..data.decoding.decode import decode_image
 from ..data.parallel import ImageName, prepare_batches
-from ..data.preprocess import preprocess_image
+from ..data.preprocess import fit_array_to_tensor
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import UsageError
 from ..evaluate.calibration import TargetScaling, read_scaling
@@ -38,7 +39,7 @@ from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weigh
 from ..evaluate.mask_overlap import MAP_BATCH
 from ..evaluate.ood import FeatureStats
 from ..evaluate.precision import PRECISION_KEY, PrecisionComparison, largest_comparison, read_comparison
-from ..evaluate.predictions import TableT, TaskPredictions, class_areas, concat_predictions
+from ..evaluate.predictions import TableT, TaskPredictions, add_extents, class_areas, concat_predictions
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain.faithfulness.map_choice import MapChoice, read_map_choice
@@ -89,6 +90,7 @@ class Predictor:
         self.classes = first.classes
         self.task = first.task
         self.scaling = first.scaling
+        self.pixel_size = first.pixel_size
         self.decisions = average_decisions([member.decisions for member in members])
         """What turns outputs into predictions, of all models together."""
 
@@ -134,15 +136,22 @@ class Predictor:
         self, images: Sequence[ImageInput | bytes], skip_bad: bool = False
     ) -> Iterator[TaskPredictions]:
         """The same rows batch by batch, as they are computed: for progress bars and for more images than memory."""
-        preprocess = partial(preprocess_image, spec=self.spec)
         batch_size = limit_batch_size(self.settings.batch_size, self.spec)
-        for batch in prepare_batches(images, batch_size, preprocess, skip_bad):
+        for batch in prepare_batches(images, batch_size, self._prepare, skip_bad):
             yield self._predict_batch(batch)
 
-    def _predict_batch(self, batch: tuple[list[ImageName], list[Tensor], list[tuple[str, str]]]) -> TaskPredictions:
+    def _prepare(self, image: ImageInput | bytes) -> tuple[Tensor, float]:
+        """An image as the models read it, and how many of its own pixels a class map covers."""
+        values = decode_image(image, self.spec)
+        return fit_array_to_tensor(values, self.spec), self.spec.map_area(*values.shape[:2])
+
+    def _predict_batch(
+        self, batch: tuple[list[ImageName], list[tuple[Tensor, float]], list[tuple[str, str]]]
+    ) -> TaskPredictions:
         names, prepared, skipped = batch
-        images = torch.stack(prepared) if prepared else torch.empty(0, 1, 1, 1, dtype=torch.uint8)
-        return self.predict_prepared(names, images, skipped)[0]
+        images = torch.stack([one for one, _ in prepared]) if prepared else torch.empty(0, 1, 1, 1, dtype=torch.uint8)
+        table = self.predict_prepared(names, images, skipped)[0]
+        return add_extents(table, self.pixel_size, np.array([area for _, area in prepared], np.float64))
 
     def predict_prepared(
         self, names: Sequence[ImageName], images: Integer[Tensor, "B C H W"], skipped: Sequence[tuple[str, str]] = ()
@@ -363,6 +372,8 @@ class PredictorMember:
     """The default explanation method, if the training has chosen one."""
     case_pool: CasePool | None = None
     """How the images of a case are answered together, if the training has fitted it."""
+    pixel_size: float = 0.0
+    """How wide a pixel of the images is, in the unit of the areas of a segmentation model; 0 where it was not given."""
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -412,6 +423,7 @@ class PredictorMember:
             case_pool=read_case_pool(loaded.info, task, loaded.classes, loaded.model.config.width, where),
             evaluated_precision=str(loaded.info.get(PRECISION_KEY, "float32")),
             comparison=read_comparison(loaded.info, where),
+            pixel_size=read_pixel_size(loaded.info, where),
         )
 
     @cached_property

@@ -16,7 +16,7 @@ from ..evaluate.predictions import (
     RegressionPredictions,
     TaskPredictions,
 )
-from ..evaluate.segmentation_metrics import image_ious
+from ..evaluate.segmentation_metrics import image_ious, known_areas
 from ..evaluate.task_metrics import TaskMetrics
 from ..explain.mask_overlay import mask_palette
 from . import charts, image_selection, thumbnails
@@ -279,10 +279,19 @@ def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
 
 
 def column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
-    """A caption line per known column; of a mask its IoU."""
+    """A caption line per known column; of a mask its IoU, and the area of each class where a pixel has a size."""
     assert predictions.targets is not None
     if predictions.overlaps is not None:
-        return (CaptionLine("mean IoU", f"{image_ious(predictions.overlaps[row][None])[0]:.3f}"),)
+        overlaps = predictions.overlaps[row][None]
+        lines = (CaptionLine("mean IoU", f"{image_ious(overlaps)[0]:.3f}"),)
+        if predictions.extents is None:
+            return lines
+        answered, true = (each[0] * predictions.extents[row] for each in known_areas(overlaps))
+        return lines + tuple(
+            CaptionLine(f"the area of {name} is", f"{area:.4g}", f", answered {given:.4g}")
+            for name, area, given in zip(predictions.columns, true, answered, strict=True)
+            if area or given
+        )
     several = len(predictions.columns) > 1
     return tuple(
         CaptionLine(

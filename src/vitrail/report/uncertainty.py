@@ -88,7 +88,8 @@ def uncertainty_context(
             "label_calibration": charts.multilabel_calibration(predictions, decisions, groups),
         }
     if predictions.overlaps is not None:
-        return context | {"ranges": _area_ranges(predictions, decisions, groups)}
+        extent = None if predictions.extents is None else float(np.median(predictions.extents))
+        return context | {"ranges": _area_ranges(predictions, decisions, groups), "extent": extent}
     return context | _regression_uncertainty(predictions, decisions, groups)
 
 

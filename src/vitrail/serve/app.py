@@ -309,7 +309,9 @@ async def _predict_row(
         return row, batch
     classes = service.get_model().predictor.classes
     mask = await asyncio.to_thread(lambda: mask_to_json(_own_mask(service, batch, info), classes))
-    return {**row, "mask": mask}, batch
+    height, width = info["size"]
+    areas = service.get_model().measure_areas(row, (height, width), decisions)
+    return {**row, **areas, "mask": mask}, batch
 
 
 def wants_mask(service: Service, accept: str) -> bool:

@@ -24,9 +24,9 @@ from ..checkpoints.bundle import find_bundle, find_ensemble, folder_of_weights
 from ..data.parallel import ImageName
 from ..data.preprocess import TORCH_DTYPES
 from ..errors import DamagedFileError, UsageError, VitrailError
-from ..evaluate.decisions import Decisions
+from ..evaluate.decisions import Decisions, add_prediction_sets
 from ..evaluate.inference import DTYPES
-from ..evaluate.predictions import RegressionPredictions, TaskPredictions, decision_array
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions, add_extents, decision_array
 from ..evaluate.score_log import format_score_lines
 from ..files import strict_json
 from ..files.atomic import append_line
@@ -303,6 +303,21 @@ class ServedModel:
             self._scores = load_validation_scores(run) if run is not None and is_run else {"why": NO_RUN}
         kept = self.kept
         return {"in_use": kept.in_use, "versions": describe_decisions(kept), "validation": self._scores}
+
+    def measure_areas(self, row: Mapping[str, Any], size: tuple[int, int], decisions: Decisions) -> dict[str, float]:
+        """The columns of areas that a row of a segmentation model has with `data.pixel_size`, and their ranges where
+        there are any; none without.
+
+        Args:
+            size: height and width of the picture.
+        """
+        names = self.predictor.classes
+        values = np.array([[row[f"value_{name}"] for name in names]], np.float32)
+        plain = RegressionPredictions(paths=("",), ids=("",), split="", targets=None, values=values, columns=names)
+        table = add_prediction_sets(plain, decisions, "segmentation") if decisions.reach else plain
+        table = add_extents(table, self.predictor.pixel_size, np.array([self.spec.map_area(*size)]))
+        assert isinstance(table, RegressionPredictions)
+        return {name: float(column[0]) for name, column in table.areas.items()}
 
     def describe(self, limits: ServerLimits, needs_token: bool) -> dict[str, Any]:
         """The description of the model for `GET /about`."""

@@ -15,6 +15,7 @@ import numpy as np
 from .. import config
 from ..checkpoints import bundle, bundle_weights
 from ..data.decoding.decode import to_8_bits
+from ..data.mask_store import measure_map_areas
 from ..errors import DataError, DivergedError, NonFiniteError
 from ..evaluate import decisions, task_metrics
 from ..evaluate.anomaly_metrics import AnomalyMetrics
@@ -27,7 +28,7 @@ from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.ood import FeatureStats
 from ..evaluate.pixel_metrics import measure_pixels
 from ..evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison, read_comparison
-from ..evaluate.predictions import TaskPredictions
+from ..evaluate.predictions import TaskPredictions, add_extents
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics, has_known_targets
 from ..explain import methods
 from ..explain.faithfulness.map_choice import MAP_CHOICE_KEY, MapChoice, read_map_choice
@@ -112,6 +113,10 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             for split, each in outputs.items()
             if len(each.rows)
         }
+        if size := plan.data.pixel_size:
+            for split, table in predictions.items():
+                areas = measure_map_areas(dataset.source, outputs[split].rows, plan.image)
+                predictions[split] = add_extents(table, size, areas)
         evaluated = [
             EvaluatedSplit(
                 table,
@@ -310,6 +315,7 @@ def write_bundle(
             for name, text in (("loss", plan.recipe.custom_loss), ("augment", plan.recipe.custom_augment))
             if text
         },
+        **({bundle.PIXEL_SIZE_KEY: plan.data.pixel_size} if plan.data.pixel_size else {}),
         **({} if scaling is None else {SCALING_KEY: scaling.to_json()}),
         **({} if decision_values is None else {decisions.DECISIONS_KEY: config.write(decision_values)}),
         **({} if compared is None else {COMPARISON_KEY: config.write(compared)}),

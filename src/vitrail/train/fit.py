@@ -484,7 +484,8 @@ def _prepare_initial_model(
     """The plan after the phases before the training, the model that it begins with, and its distillation teacher."""
     plan = context.plan
     if plan.finetune.from_checkpoint:
-        model = yield from features.prepare_start_model(context)
+        plan, model = yield from features.prepare_start_model(context)
+        context = dataclasses.replace(context, plan=plan)
     else:
         model = create_model(plan.model, plan.seed)
     plan, teacher = yield from phases.run_phases(context, model)

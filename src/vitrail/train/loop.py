@@ -89,7 +89,9 @@ def build_train_state(model: ViT, plan: Plan, group: RankGroup = SINGLE_PROCESS)
         shard_model(model, group, compute.device)
     ema = ModelEma(model, plan.recipe.ema_decay) if plan.recipe.ema_decay else None
     compiled = compute.compile and compute.device.startswith("cuda")
-    optimizers = optim.build_optimizers(model, plan.recipe, compute.device, sharded, compiled, lr_scales)
+    optimizers: list[torch.optim.Optimizer] = []
+    if plan.recipe.steps:  # the first one imports torch's compiler, which takes two seconds
+        optimizers = optim.build_optimizers(model, plan.recipe, compute.device, sharded, compiled, lr_scales)
     return TrainState(model, optimizers, ema, sharded, LossScale() if compute.precision == "float16" else None)
 
 

@@ -408,6 +408,11 @@ class FinetuneSettings:
     wise_ft_alphas: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
     """WiSE-FT (Wortsman et al. 2022): weights of the fine-tuned model in its mean with the start; the best on the
     validation pictures is kept. 0, the start itself, is always tried."""
+    head_fraction: float = 1.0
+    """Of masks: the fraction of the training and validation pictures, drawn by chance, that the head is fitted to."""
+    head_patches: int = 0
+    """Of masks: the most patches of training pictures that the head is fitted to, drawn by chance; 0 takes as many as
+    the memory has room for. The training writes it where its minutes leave too little time for all."""
 
     def __post_init__(self) -> None:
         if not self.weights:
@@ -416,6 +421,10 @@ class FinetuneSettings:
             raise UsageError(f"finetune.freeze_blocks must be 0 or more. Got {self.freeze_blocks}.")
         if not 0 < self.layer_decay <= 1:
             raise UsageError(f"finetune.layer_decay must lie in 0 < fraction <= 1. Got {self.layer_decay}.")
+        if not 0 < self.head_fraction <= 1:
+            raise UsageError(f"finetune.head_fraction must lie in 0 < fraction <= 1. Got {self.head_fraction}.")
+        if self.head_patches < 0:
+            raise UsageError(f"finetune.head_patches must be 0 or more. Got {self.head_patches}.")
         if self.lora_rank < 1:
             raise UsageError(f"finetune.lora_rank must be at least 1. Got {self.lora_rank}.")
         if not self.wise_ft_alphas or not all(0 < alpha <= 1 for alpha in self.wise_ft_alphas):

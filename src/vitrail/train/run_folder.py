@@ -138,18 +138,26 @@ class RunFolder:
             field: dotted name of the number of steps.
             step: the steps done.
         """
+        reason = f"{self.read_reasons().get(field, '').split(REPLANNED)[0]}{REPLANNED}"
+        history = "[steps done, steps then planned in all], by the clock"
+        is_written = self.record_decision(plan, {field: reason, f"{field}_history": history})
+        if is_written:
+            steps, seconds = config.flatten(plan)[field], self.clock.elapsed()
+            self.log(f"{field} replanned after {format_count(step, 'step')} and {seconds:.1f} s: {steps:,} in all.")
+        return is_written
+
+    def record_decision(self, plan: Plan, why: Mapping[str, str]) -> bool:
+        """Write a plan that was changed on the way, before the change is followed; whether that was possible.
+
+        Args:
+            why: reasons of the changed fields, by their dotted names.
+        """
         try:
-            reasons = self.read_reasons()
-            reasons[field] = f"{reasons.get(field, '').split(REPLANNED)[0]}{REPLANNED}"
-            reasons[f"{field}_history"] = "[steps done, steps then planned in all], by the clock"
-            atomic.write_text(self.plan_file, config.to_toml(plan, complete_reasons(plan, reasons)))
+            reasons = complete_reasons(plan, {**self.read_reasons(), **why})
+            atomic.write_text(self.plan_file, config.to_toml(plan, reasons))
         except (VitrailError, OSError) as error:
             self.write_error = str(error)
             return False
-        steps = config.flatten(plan)[field]
-        self.log(
-            f"{field} replanned after {format_count(step, 'step')} and {self.clock.elapsed():.1f} s: {steps:,} in all."
-        )
         return True
 
     def read_plan(self) -> Plan:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scripts import script
 from vitrail.data.source import UNKNOWN_PIXEL
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.decisions import Decisions, add_prediction_sets, fit_rules
@@ -325,3 +326,16 @@ def test_a_table_of_masks_survives_its_file_and_keeps_its_columns(tmp_path: Path
     ours, theirs = (compute_segmentation_metrics(one) for one in (table, turned))
     assert [one.name for one in theirs.per_class] == [one.name for one in ours.per_class][::-1]
     assert [one.iou for one in theirs.per_class] == [one.iou for one in ours.per_class][::-1]
+
+
+# -- Intervals, by simulation (benchmarks/mask_coverage.py has more studies)
+
+
+def test_ranges_of_areas_and_intervals_of_iou_hold_as_often_as_they_promise():
+    coverage = script("mask_coverage")
+    population = coverage.draw_population(40)
+    for grouped in (False, True):
+        found = coverage.measure(population, 48, grouped, 25, samples=200)
+        assert 0.86 <= found["areas"] <= 0.95  # 90 % promised
+        assert found["iou"] >= 0.8 and found["dice"] >= 0.8  # 95 %, of 25 studies
+        assert found["iou_width"] < 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from vitrail.cli.main import main
 from vitrail.data.labels.run_lengths import decode_coco_counts
 from vitrail.data.preprocess import normalize, preprocess_image, unfit_mask
 from vitrail.data.settings import DataSettings
-from vitrail.errors import UsageError
-from vitrail.evaluate.predictions import RegressionPredictions
+from vitrail.errors import DataError, UsageError
+from vitrail.evaluate.predictions import RegressionPredictions, read_predictions_csv
 from vitrail.model.class_maps import spread_logits
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor, PredictorMember
@@ -42,7 +43,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("masks")
     source = draw_scenes(root / "scenes", 6)
     request = TrainRequest(
-        data=DataSettings(source=str(source), task="segmentation"), weights=str(save_weights(root / "theirs"))
+        data=DataSettings(source=str(source), task="segmentation", pixel_size=0.5),
+        weights=str(save_weights(root / "theirs")),
     )
     list(training.fit(request, MACHINE, root / "run"))
     return root / "run"
@@ -57,6 +59,53 @@ def pictures(tmp_path: Path) -> list[Path]:
     return paths
 
 
+def test_areas_are_given_in_squares_of_the_unit_by_every_interface(run: Path, pictures: list[Path], tmp_path: Path):
+    """Pictures of 50 x 90 and 32 x 32 pixels, which are half a unit wide."""
+    predictor = Predictor.open(run)
+    decided = dataclasses.replace(predictor.decisions, reach=(0.1, 0.2, 0.3))
+    table = predictor.with_decisions(decided).add_sets(predictor.predict(pictures))
+    assert isinstance(table, RegressionPredictions) and table.ranges is not None and table.extents is not None
+    assert table.extents.tolist() == [50 * 90 / 4, 32 * 32 / 4]
+    for k, name in enumerate(CLASSES):
+        ends = np.clip([table.values[:, k] - decided.reach[k], table.values[:, k] + decided.reach[k]], 0, 1)
+        np.testing.assert_allclose(table.areas[f"area_{name}"], table.values[:, k] * table.extents)
+        np.testing.assert_allclose(table.areas[f"area_low_{name}"], ends[0] * table.extents, rtol=1e-6)
+        np.testing.assert_allclose(table.areas[f"area_high_{name}"], ends[1] * table.extents, rtol=1e-6)
+    assert main(["predict", str(run), *map(str, pictures), "--to", str(tmp_path / "areas.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "areas.csv").read_text().splitlines()))
+    served = ServedModel(predictor, "scenes")
+    for place, (row, size) in enumerate(zip(rows, ((50, 90), (32, 32)), strict=True)):
+        values = {name: float(text) for name, text in row.items() if name.startswith(("value", "area", "extent"))}
+        answer = served.measure_areas(values, size, decided)
+        for name, column in table.areas.items():
+            assert answer[name] == pytest.approx(column[place], rel=1e-6)
+            assert name not in values or values[name] == pytest.approx(column[place], rel=1e-6)
+        assert f"area_{CLASSES[1]}" in values and "area_low" not in row
+    stored = read_predictions_csv(run / "predictions" / "test.csv", "segmentation")
+    assert isinstance(stored, RegressionPredictions) and set(stored.areas) == set(values) - {
+        f"value_{name}" for name in CLASSES
+    }
+    report = (run / "report.html").read_text()
+    assert f"the area of {CLASSES[0]} is" in report
+
+
+def test_a_table_of_the_version_before_says_what_to_do(run: Path, tmp_path: Path):
+    lines = [line.split(",") for line in (run / "predictions" / "test.csv").read_text().splitlines()]
+    kept = [place for place, name in enumerate(lines[0]) if not name.startswith(("sure_", "area_", "extent"))]
+    old = tmp_path / "test.csv"
+    old.write_text("".join(f"{','.join(line[place] for place in kept)}\n" for line in lines))
+    with pytest.raises(DataError, match=r"older version, which counted less of every mask\. Evaluate the run again"):
+        read_predictions_csv(old, "segmentation")
+
+
+@pytest.mark.parametrize("words", [{"pixel_size": -1.0}, {"pixel_size": float("nan")}])
+def test_a_pixel_has_a_width(words: dict[str, float]):
+    with pytest.raises(UsageError, match=r"data\.pixel_size must be a width above 0\. Got"):
+        DataSettings(task="segmentation", **words)
+    with pytest.raises(UsageError, match=r"pixel_size 2 is for areas of masks"):
+        DataSettings(task="classification", pixel_size=2.0)
+
+
 def test_the_command_writes_areas_and_masks_of_the_pictures_own_size(
     run: Path, pictures: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -64,7 +113,9 @@ def test_the_command_writes_areas_and_masks_of_the_pictures_own_size(
     asked = ["predict", str(run), *map(str, pictures), "--to", str(rows), "--masks", str(folder)]
     assert main(asked) == 0
     header, first, _ = rows.read_text().splitlines()
-    assert header.startswith("path,id,split,target_ground") and header.endswith("value_disc,value_square,abstain")
+    assert header.startswith("path,id,split,target_ground") and header.endswith(
+        "value_square,extent,area_ground,area_disc,area_square,abstain"
+    )
     predictor = Predictor.open(run)
     predictions = predictor.predict(pictures)
     assert isinstance(predictions, RegressionPredictions) and predictions.masks is not None

@@ -34,10 +34,11 @@ from vitrail.train import fit as training
 from vitrail.train import time_budget
 from vitrail.train.batch_augment import augment_batch, move_masks
 from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
-from vitrail.train.finetune import finetune_planner, linear_probe, patch_head
+from vitrail.train.finetune import features, finetune_planner, linear_probe, patch_head
 from vitrail.train.finetune.linear_probe import Candidate
+from vitrail.train.finetune.patch_head import FitPace, PatchSet
 from vitrail.train.losses import check_loss_settings, mask_loss, mean_loss
-from vitrail.train.plan import Plan, ProgressiveStage, Recipe
+from vitrail.train.plan import ComputeSettings, Plan, ProgressiveStage, Recipe
 from vitrail.train.planning import throughput
 from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import TrainRequest
@@ -378,25 +379,29 @@ def test_small_grey_pictures_are_learnt_from_scratch(tmp_path: Path):
 
 
 class SlowFit:
-    """A simulated clock: every look takes 0.01 s, and a fit of the head 1.2 s, six times what is measured before."""
+    """A simulated clock: every look takes 0.01 s, and a fit of the head `seconds` for all patches, six times what is
+    measured before the run and half as many once features are there.
+    """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.measured = 50.0, list[int]()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 1.2) -> None:
+        self.now, self.fits = 50.0, list[int]()
         fit_head = patch_head.fit_patch_head
         monkeypatch.setattr(time_budget, "time", self)
         monkeypatch.setattr(throughput, "measure_throughput", lambda context: Throughput((ONE_STAGE,)))
         monkeypatch.setattr(finetune_planner, "measure_feature_seconds", lambda *_: 0.01)
-        monkeypatch.setattr(finetune_planner, "measure_fit_seconds", self.measure)
+        monkeypatch.setattr(finetune_planner, "measure_fit_pace", lambda *_: self.pace(seconds / 6))
+        monkeypatch.setattr(patch_head, "measure_fit_pace", lambda *_: self.pace(seconds / 4))
+        monkeypatch.setattr(features, "measure_slowdown", lambda *_: 2.0)
 
-        def fit_slowly(*words: Any) -> Any:
-            self.now += 1.2
-            return fit_head(*words)
+        def fit_slowly(train: PatchSet, valid: PatchSet, parts: Any, most: int, seed: int) -> Any:
+            self.fits.append(most)
+            self.now += seconds * (most or PATCHES) / PATCHES
+            return fit_head(train, valid, parts, most, seed)
 
         monkeypatch.setattr(patch_head, "fit_patch_head", fit_slowly)
 
-    def measure(self, patches: int, *_: object) -> float:
-        self.measured.append(patches)
-        return 0.2
+    def pace(self, seconds: float) -> FitPace:
+        return FitPace(((32, 0.0, seconds / 2 / PATCHES), (64, 0.0, seconds / 2 / PATCHES)))
 
     def perf_counter(self) -> float:
         self.now += 0.01
@@ -404,6 +409,8 @@ class SlowFit:
 
 
 ONE_STAGE = ProgressiveStage(0.0, 1.0), 0.05
+PATCHES = 14 * 64
+"""Of the training pictures of `tuned`."""
 
 
 def test_a_fit_that_takes_longer_than_was_measured_costs_steps_and_no_minutes(
@@ -413,13 +420,64 @@ def test_a_fit_that_takes_longer_than_was_measured_costs_steps_and_no_minutes(
     clock = SlowFit(monkeypatch)
     events = fit(tmp_path / "run", source, weights, minutes=4 / 60)
     plan = plan_in(events)
-    (patches,) = clock.measured
-    assert patches == 14 * plan.model.input_grid.patches  # of 14 training pictures
+    assert clock.fits == [0] and plan.model.input_grid.patches == 64  # of 14 training pictures
     assert plan.recipe.steps == round((4 - 0.2 - 16 * 0.01 - 3 * 2 * 0.01) / 0.05)
     (end,) = (event for event in events if isinstance(event, FinishEvent))
     assert end.seconds == pytest.approx(4, rel=0.05)
     followed = RunFolder(tmp_path / "run").read_plan().recipe
     assert followed.steps < plan.recipe.steps and followed.steps_history[0][0] == 0
+
+
+def test_a_slow_machine_fits_the_head_to_fewer_patches_and_keeps_the_minutes(
+    tuned: tuple[Path, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A fit to all of them would take twice the minutes, and a fit that takes twice as long as measured keeps them."""
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    clock = SlowFit(monkeypatch, 8.0)
+    changes = {"finetune.method": "probe"}
+    events = fit(tmp_path / "run", source, weights, minutes=4 / 60, overrides=changes)
+    (most,) = clock.fits
+    assert most == pytest.approx(PATCHES / 2, rel=0.05)
+    assert f"Linear heads on {most} of {PATCHES} patches" in notes(events)
+    (end,) = (event for event in events if isinstance(event, FinishEvent))
+    assert end.seconds == pytest.approx(4, rel=0.05)
+    folder = RunFolder(tmp_path / "run")
+    assert plan_in(events).finetune.head_patches == 0 and folder.read_plan().finetune.head_patches == most
+    why = folder.read_reasons()["finetune.head_patches"]
+    assert why == f"of {PATCHES} what a fit of 2 s takes at the pace measured after the features"
+    list(training.fit_plan(folder.read_plan(), tmp_path / "again"))
+    ours, theirs = ((one / "start.safetensors", one / "predictions" / "test.csv") for one in (
+        tmp_path / "run", tmp_path / "again"
+    ))  # fmt: skip
+    for name, tensor in load_tensors(ours[0]).items():
+        assert torch.equal(tensor, load_tensors(theirs[0])[name])
+    assert ours[1].read_bytes() == theirs[1].read_bytes()
+
+
+def test_the_slowdown_is_the_time_of_work_over_that_of_its_processors():
+    plan = Plan(compute=ComputeSettings(threads=2, device="cpu"))
+    assert features.measure_slowdown(plan, 10.0, 20.0) == features.measure_slowdown(plan, 10.0, 21.0) == 1
+    assert features.measure_slowdown(plan, 36.0, 12.0) == 6
+    on_gpu = dataclasses.replace(plan, compute=ComputeSettings(threads=2, device="cuda"))
+    assert features.measure_slowdown(on_gpu, 36.0, 12.0) == 1
+
+
+def test_where_features_take_too_long_a_part_of_the_pictures_teaches(
+    tuned: tuple[Path, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    SlowFit(monkeypatch)
+    monkeypatch.setattr(finetune_planner, "measure_feature_seconds", lambda *_: 0.15)
+    events = fit(tmp_path / "run", source, weights, minutes=4 / 60, overrides={"finetune.method": "probe"})
+    assert plan_in(events).finetune.head_fraction == 0.83
+    why = RunFolder(tmp_path / "run").read_reasons()["finetune.head_fraction"]
+    assert why == "features of 16 pictures would take 2 s of 4"
+    assert "The head is fitted to 12 of 14 train pictures, drawn by chance: finetune.head_fraction 0.83." in notes(
+        events
+    )
+    assert (end := next(event for event in events if isinstance(event, FinishEvent))) and end.seconds < 4
+    with pytest.raises(UsageError, match=r"head_fraction must lie in 0 < fraction <= 1\. Got 0"):
+        fit(tmp_path / "other", source, weights, overrides={"finetune.head_fraction": "0"})
 
 
 # -- Tiles

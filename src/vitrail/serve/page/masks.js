@@ -72,7 +72,8 @@ function switchOf(name, place, row, colour, paint) {
   });
   const swatch = element("i", { "aria-hidden": "true" });
   swatch.style.background = colour;
-  const share = `${number(100 * row[`value_${name}`])} %`;
+  const area = row[`area_${name}`];
+  const share = `${number(100 * row[`value_${name}`])} %${area === undefined ? "" : `, ${number(area)}`}`;
   return element("li", {}, element("label", { class: "tick" }, box, swatch, ` ${name} `, element("small", {}, share)));
 }
 

@@ -5,6 +5,8 @@ The scores of the good images are what the promise rests on, see `evaluate.confo
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Float, Float16, Float64, Int64
@@ -24,9 +26,10 @@ PROJECTED_WIDTH = 64
 """Numbers per patch after the random projection by which the bank is chosen."""
 
 
-def sample_images(rows: NDArray[np.int64], shape: ViTConfig, seed: int) -> NDArray[np.int64]:
-    """The images whose patches are held at once: all, or as many as `MAX_NUMBERS` allows, in their order."""
-    most = max(2, MAX_NUMBERS // (shape.input_grid.patches * shape.pooled_width))
+def sample_images(rows: NDArray[np.int64], shape: ViTConfig, seed: int, fraction: float = 1.0) -> NDArray[np.int64]:
+    """The images whose patches are held at once: this fraction, or as many as `MAX_NUMBERS` allows, in their order."""
+    most = MAX_NUMBERS // (shape.input_grid.patches * shape.pooled_width)
+    most = max(2, min(most, math.ceil(fraction * len(rows))))
     return rows if len(rows) <= most else np.sort(rows[permutation(seed, "bank", 0, len(rows))[:most]])
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +120,9 @@ class FeatureFiles:
 
     def __init__(self, run: RunFolder, plan: Plan, name: str, rows: np.ndarray):
         self._folder, self._name = run.path / FEATURES_FOLDER, name
-        made_of = config.to_toml(plan, {}).encode() + rows.astype(np.int64).tobytes()
+        start = dataclasses.replace(plan.finetune, head_patches=0)  # decided after them
+        made_of = config.to_toml(dataclasses.replace(plan, finetune=start), {}).encode()
+        made_of += rows.astype(np.int64).tobytes()
         self._source_hash = hashlib.sha256(made_of).hexdigest()
         self.batch = FEATURE_BATCH
         """Batch size of the last loaded features, or of those to save."""
@@ -195,8 +197,10 @@ METRICS_PREFIX = "features"
 """Of the keys in metrics.jsonl."""
 
 
-def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
+def prepare_start_model(context: TrainContext) -> Generator[Event, None, tuple[Plan, ViT]]:
     """The model at step 0: from the run folder if it is there already, else with the best probe as its head.
+
+    Returns it with the plan, in which the fit of a head to masks may have written how many patches its minutes allow.
 
     Raises:
         InterruptedRun: a signal asked to stop while features were computed; those are saved.
@@ -205,9 +209,9 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     if run.start_file.is_file():
-        return load_start_model(run, plan)
+        return plan, load_start_model(run, plan)
     if plan.model.head == "bank":
-        return (yield from _prepare_bank(context))
+        return plan, (yield from _prepare_bank(context))
     if plan.model.is_dense:
         return (yield from _prepare_patch_head(context))
     checkpoint = open_checkpoint(plan.finetune.weights)
@@ -231,7 +235,7 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(plan.model), plan.seed)
     yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(probes_time)}):")
-    return (yield from _keep_best_head(context, model, result, start_time, count))
+    return plan, (yield from _keep_best_head(context, model, result, start_time, count))
 
 
 def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
@@ -281,17 +285,22 @@ def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
     return model
 
 
-def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, ViT]:
+def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, tuple[Plan, ViT]]:
     """The model of a segmentation run: a linear head on the patches of frozen features, fitted to the masks."""
     run, plan, dataset = context.run, context.plan, context.dataset
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
-    start_time = time.perf_counter()
-    rows = {split: coreset.sample_images(dataset.splits[split], plan.model, plan.seed) for split in ("train", "val")}
+    start_time, start_processor = time.perf_counter(), time.process_time()
+    fraction = plan.finetune.head_fraction
+    rows = {
+        split: coreset.sample_images(dataset.splits[split], plan.model, plan.seed, fraction)
+        for split in ("train", "val")
+    }
     for split, kept in rows.items():
         if len(kept) < len(dataset.splits[split]):
             of = f"{len(kept):,} of {len(dataset.splits[split]):,} {split} pictures, drawn by chance"
-            yield Note(f"The head is fitted to {of}: the memory has no room for all patches.")
+            why = "the memory has no room for all patches" if fraction == 1 else f"finetune.head_fraction {fraction:g}"
+            yield Note(f"The head is fitted to {of}: {why}.")
     sampled = dataclasses.replace(context, dataset=dataclasses.replace(dataset, splits={**dataset.splits, **rows}))
     sets: dict[str, patch_head.PatchSet] = {}
     with listen_for_signals() as signal_request:
@@ -303,14 +312,53 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, ViT]:
         raise InterruptedRun(message, signal_request.exit_code)
     count = sum(map(len, rows.values()))
     yield Note(f"Patches of {format_count(count, 'picture')}, in {_format_elapsed(start_time)}.")
-    fit_time = time.perf_counter()
-    result = patch_head.fit_patch_head(sets["train"], sets["val"], weights.list_feature_columns(plan.model))
+    slowdown = measure_slowdown(plan, time.perf_counter() - start_time, time.process_time() - start_processor)
+    fit_time, columns = time.perf_counter(), weights.list_feature_columns(plan.model)
+    patches = len(sets["train"].features)
+    plan = _limit_head_patches(run, plan, patches, columns, len(rows["val"]) > 0, slowdown)
+    context, most = dataclasses.replace(context, plan=plan), plan.finetune.head_patches
+    result = patch_head.fit_patch_head(sets["train"], sets["val"], columns, most, plan.seed)
     judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
-    yield Note(
-        f"Linear heads on {format_count(len(sets['train'].features), 'patch', 'patches')}, by {judged} "
-        f"({_format_elapsed(fit_time)}):"
-    )
-    return (yield from _keep_best_head(context, model, result, start_time, count))
+    which = f"{most:,} of " * (0 < most < patches) + format_count(patches, "patch", "patches")
+    yield Note(f"Linear heads on {which}, by {judged} ({_format_elapsed(fit_time)}):")
+    return plan, (yield from _keep_best_head(context, model, result, start_time, count))
+
+
+def measure_slowdown(plan: Plan, seconds: float, processor_seconds: float) -> float:
+    """How many times as long work takes here as without other programs: the time of some of it, over that of the
+    processors that it used; 1 at least, and where another device did the work.
+
+    What is measured in milliseconds says nothing of other programs, which take their turns of the processor after it: a
+    fit that was to take 11 s at a sixth of a core took 42 (EXPERIMENTS.md).
+    """
+    if torch.device(plan.compute.device).type != "cpu" or not processor_seconds:
+        return 1.0
+    return max(1.0, seconds * plan.compute.threads / processor_seconds)
+
+
+def _limit_head_patches(
+    run: RunFolder,
+    plan: Plan,
+    patches: int,
+    columns: Mapping[str, linear_probe.FeatureColumns],
+    has_validation: bool,
+    slowdown: float,
+) -> Plan:
+    """The plan with as many patches as a part of the minutes left allows, by the pace of this moment, written into the
+    run folder; as it is without minutes, with a number in it, or with time for all.
+
+    Args:
+        slowdown: as `measure_slowdown`.
+    """
+    if not plan.minutes or plan.finetune.head_patches:
+        return plan
+    seconds = patch_head.FIT_SHARE * (60 * plan.minutes - run.clock.elapsed())
+    most = patch_head.measure_fit_pace(columns, plan.model.outputs, has_validation).limit(patches, seconds / slowdown)
+    if not most:
+        return plan
+    why = f"of {patches:,} what a fit of {max(seconds, 0):.0f} s takes at the pace measured after the features"
+    limited = dataclasses.replace(plan, finetune=dataclasses.replace(plan.finetune, head_patches=most))
+    return limited if run.record_decision(limited, {"finetune.head_patches": why}) else plan
 
 
 def _label_patches_of(

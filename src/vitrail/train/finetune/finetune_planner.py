@@ -31,7 +31,7 @@ from ..planning.throughput import Throughput
 from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
 from .features import FEATURE_BATCH, uses_mirror_images
 from .linear_probe import MAX_FEATURE_VALUES
-from .patch_head import measure_fit_seconds
+from .patch_head import FIT_SHARE, measure_fit_pace, most_patches
 from .weights import (
     RECOMMENDED_CHECKPOINTS,
     StartCheckpoint,
@@ -584,21 +584,24 @@ def finalize_finetune_plan(
     Args:
         spent: seconds that something else takes before the steps.
     """
-    plan, world_size = draft.plan, draft.group.world_size
-    if plan.finetune.method == "probe":
-        if not dry_run:
-            return plan, {}, None, spent
-        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(draft)[0]
-    if plan.model.is_dense and not len(draft.dataset.splits["val"]):
+    plan, world_size, reasons = draft.plan, draft.group.world_size, Reasons()
+    if plan.model.is_dense and plan.finetune.method != "probe" and not len(draft.dataset.splits["val"]):
         unknown = "no validation pictures tell whether tuning is better than the frozen patches"
         plan, reasons = _end_with_probe(plan, unknown, "Give some", request)
-        return plan, reasons, NO_THROUGHPUT if dry_run else None, spent
+    if plan.finetune.method == "probe":
+        plan, why, each = _limit_head_images(draft.with_plan(plan), request)
+        reasons |= why
+        if not dry_run:
+            return plan, reasons, None, spent
+        return plan, reasons, NO_THROUGHPUT, spent + estimate_probe_seconds(draft.with_plan(plan), each)[0]
     plan, reasons = flip_invariance.choose_flips(plan, draft.images, draft.dataset, request)
     if not is_measured(plan, dry_run):
         plan, why = _evaluate_rarely(plan)
         return plan, reasons | why, None, spent
+    plan, why, each = _limit_head_images(draft.with_plan(plan), request)
+    reasons |= why
     context = draft.with_plan(plan)
-    before, evaluation = estimate_probe_seconds(context)
+    before, evaluation = estimate_probe_seconds(context, each)
     spent += before
     measured = throughput.measure_throughput(context)
     if plan.minutes:
@@ -609,20 +612,46 @@ def finalize_finetune_plan(
     return plan, reasons | why, measured if plan.recipe.steps else NO_THROUGHPUT, spent
 
 
-def estimate_probe_seconds(context: PlanContext) -> tuple[float, float]:
-    """Seconds before the steps, for all features, from some that are measured now, and for all probes; and those of an
-    evaluation.
+def estimate_probe_seconds(context: PlanContext, each: float | None = None) -> tuple[float, float]:
+    """Seconds before the steps, for all features and all probes; and those of an evaluation.
+
+    Args:
+        each: seconds of an image's features; None measures some now.
     """
     plan, dataset = context.plan, context.dataset
     model, (train, valid) = plan.model, (len(dataset.splits[split]) for split in ("train", "val"))
-    each = measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4)
+    if each is None:
+        each = measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4)
     if model.is_dense:
-        patches, columns = train * model.input_grid.patches, list_feature_columns(model)
-        looked, probes = train + valid, measure_fit_seconds(patches, model.pooled_width, columns, model.outputs)
+        fraction = plan.finetune.head_fraction
+        pace = measure_fit_pace(list_feature_columns(model), model.outputs, valid > 0)
+        patches = min(fraction * train * model.input_grid.patches, most_patches(model.pooled_width))
+        looked, probes = fraction * (train + valid), pace.estimate(plan.finetune.head_patches or int(patches))
+        if plan.minutes:
+            probes = min(probes, FIT_SHARE * max(0.0, 60 * plan.minutes - each * looked))
     else:
         looked = train * (1 + uses_mirror_images(plan, dataset)) + valid
         probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * model.pooled_width, MAX_FEATURE_VALUES)
     return each * looked + probes, each * min(valid, MAX_VALIDATION_IMAGES)
+
+
+def _limit_head_images(context: PlanContext, request: TrainRequest) -> tuple[Plan, Reasons, float | None]:
+    """The plan with as many pictures with masks as a part of the minutes has features of, by the pace of this moment;
+    as it is with few of them, or with a fraction that was asked for. Then the reason, and the measured seconds of an
+    image's features.
+    """
+    plan, count = context.plan, sum(len(context.dataset.splits[split]) for split in ("train", "val"))
+    is_asked = "finetune.head_fraction" in request.overrides
+    if not (plan.model.is_dense and plan.minutes) or is_asked or count <= MIN_MASKS:
+        return plan, {}, None
+    each = measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4)
+    seconds = count * each
+    fraction = math.floor(100 * FIT_SHARE * 60 * plan.minutes / seconds) / 100
+    if fraction >= 1:
+        return plan, {}, each
+    limited = replace(plan, finetune=replace(plan.finetune, head_fraction=max(fraction, MIN_MASKS / count)))
+    why = f"features of {format_count(count, 'picture')} would take {seconds:.0f} s of {60 * plan.minutes:g}"
+    return limited, {"finetune.head_fraction": why}, each
 
 
 def measure_feature_seconds(plan: Plan, images: ImageStore, limit: float = math.inf) -> float:
@@ -694,7 +723,7 @@ def _end_with_probe(plan: Plan, reason: str, advice: str, request: TrainRequest)
             f"{reason[0].upper()}{reason[1:]}, which --{useless[0]} is for. {advice}, leave it out, or begin without "
             "the checkpoint: --weights none."
         )
-    start, kept = plan.finetune, ("weights", "weights_sha256", "channels_policy")
+    start, kept = plan.finetune, ("weights", "weights_sha256", "channels_policy", "head_fraction", "head_patches")
     start = FinetuneSettings(method="probe", **{name: vars(start)[name] for name in kept})
     recipe, why_probe = drop_steps(plan.recipe)
     reasons = {"finetune.method": reason} | explain_unused_fields("probe") | why_probe

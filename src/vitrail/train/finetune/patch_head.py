@@ -8,8 +8,10 @@ those of their patch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +23,8 @@ from ...errors import DataError
 from ...evaluate.probe import MIN_STD, LinearProbe, fit_probe_path
 from ...model.config import ViTConfig
 from ...randomness import permutation
-from .linear_probe import Candidate, FeatureColumns, ProbeResult
+from ...runtime import set_thread_count
+from .linear_probe import WORSE_STEPS_BEFORE_STOP, Candidate, FeatureColumns, ProbeResult
 
 PATCH_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 """Values of C that are tried: the loss is summed over patches, of which an image has hundreds that are alike."""
@@ -34,8 +37,14 @@ MAX_COMPONENTS = 256
 as long, and those left out hardly differ between patches."""
 MAX_PATCH_VALUES = 2**24
 """Most numbers in the features of a fit; of more patches a sample is taken."""
-FIT_EVALUATIONS = 45
-"""Times that the loss is computed for a value of C (EXPERIMENTS.md)."""
+FIT_EVALUATIONS = 200
+"""Times that the loss is computed for the features of one part (EXPERIMENTS.md)."""
+FIT_SHARE = 0.5
+"""Fraction of the minutes that features may take, and of what they leave that the fit may."""
+MEASURED_PATCHES = 1024
+"""Of which a fit's seconds are measured."""
+MIN_FIT_PATCHES = 256
+"""Fewer are not taken, however few seconds are left."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +88,17 @@ def collect_patches(
     shares = np.stack(fractions).reshape(-1, fractions[0].shape[1]) if fractions else np.zeros((0, 1), np.float32)
     known = shares.sum(1)
     rows = np.flatnonzero(known > 0)
-    if len(rows) > (most := most_patches(features.shape[-1])):
-        rows = np.sort(rows[permutation(seed, "patches", 0, len(rows))[:most]])
+    rows = rows[sample_patches(len(rows), most_patches(features.shape[-1]), seed)]
     flat = features.reshape(-1, features.shape[-1])[rows]
     owners = np.repeat(images, features.shape[1])[rows]
     return PatchSet(flat, shares[rows] / known[rows, None], known[rows], owners)
+
+
+def sample_patches(count: int, most: int, seed: int) -> Int64[np.ndarray, " m"]:
+    """At most so many of `count` patches, by chance and in their order."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(permutation(seed, "patches", 0, count)[:most])
 
 
 def most_patches(width: int) -> int:
@@ -91,35 +106,99 @@ def most_patches(width: int) -> int:
     return max(1, MAX_PATCH_VALUES // width)
 
 
-def measure_fit_seconds(patches: int, width: int, parts: Mapping[str, FeatureColumns], outputs: int) -> float:
-    """Seconds of `fit_patch_head` with validation images: its slowest operations once, on random numbers.
+@dataclass(frozen=True)
+class FitPace:
+    """Seconds of a fit on this machine, measured now."""
 
-    Args:
-        patches: those of all training images.
-        width: numbers in the features of a patch.
+    parts: tuple[tuple[int, float, float], ...]
+    """For the features of each part, narrow ones first: their number, seconds of a fit to any number of patches, and
+    seconds of each patch."""
+
+    def estimate(self, patches: int) -> float:
+        """Seconds of a fit to so many patches."""
+        return sum(fixed + patches * each for _, fixed, each in self.parts)
+
+    def limit(self, patches: int, seconds: float) -> int:
+        """How many of these patches can be fitted in so many seconds; 0 is all of them.
+
+        Where several blocks take too long for any useful number, it is one that `fit_patch_head` fits the last block
+        to, alone.
+        """
+        if self.estimate(patches) <= seconds:
+            return 0
+        for count in range(len(self.parts), 0, -1):
+            left = FitPace(self.parts[:count])
+            most = int((seconds - left.estimate(0)) / (left.estimate(1) - left.estimate(0)))
+            widest, ceiling = self.parts[count - 1][0], min([patches, *(each[0] - 1 for each in self.parts[count:])])
+            if most >= widest:
+                break
+        return max(MIN_FIT_PATCHES, min(most, ceiling))
+
+
+def measure_fit_pace(parts: Mapping[str, FeatureColumns], outputs: int, has_validation: bool = True) -> FitPace:
+    """The pace of `fit_patch_head`: its slowest operations on some random numbers, the search for eigenvectors on the
+    narrowest matrix, whose seconds grow with the square of the width at these sizes.
     """
-    generator, seconds = np.random.default_rng(0), 0.0
-    count = min(patches, most_patches(width))
-    for columns in parts.values():
-        features = generator.standard_normal((count, len(columns)), np.float32)
-        start_time = time.perf_counter()
-        _find_components(features)
-        seconds += time.perf_counter() - start_time
-        x = torch.from_numpy(features[:, :MAX_COMPONENTS]).double()
-        weight = torch.zeros(outputs, x.shape[1], dtype=x.dtype, requires_grad=True)
-        start_time = time.perf_counter()
-        F.cross_entropy(F.linear(x, weight), torch.full((count, outputs), 1 / outputs, dtype=x.dtype)).backward()
-        seconds += FIT_EVALUATIONS * len(PATCH_STRENGTHS) * (time.perf_counter() - start_time)
-    return seconds
+    fits = 1 if has_validation else MAX_HELD_OUT_FOLDS
+    widths = sorted(map(len, parts.values()))
+    with _one_thread():
+        x = torch.randn(MEASURED_PATCHES, widths[-1], generator=torch.Generator().manual_seed(0))
+        matrix = (x[:, : widths[0]].T @ x[:, : widths[0]]).double()
+        search = _time(lambda: torch.linalg.eigh(matrix)) / widths[0] ** 2
+        measured = []
+        for width in widths:
+            inner = x[:, : min(width, MAX_COMPONENTS)].double()
+            weight = torch.zeros(outputs, inner.shape[1], dtype=inner.dtype, requires_grad=True)
+            aims = torch.full((len(x), outputs), 1 / outputs, dtype=inner.dtype)
+            some = x[:256, :width]
+            product = _time(partial(torch.matmul, some.T, some)) / len(some)
+            loss = _time(lambda: F.cross_entropy(F.linear(inner, weight), aims).backward())  # noqa: B023
+            measured.append((width, search * width**2, 2 * product + fits * FIT_EVALUATIONS * loss / len(x)))
+    return FitPace(tuple(measured))
 
 
-def fit_patch_head(train: PatchSet, valid: PatchSet, parts: Mapping[str, FeatureColumns]) -> ProbeResult:
+def _time(work: Callable[[], object]) -> float:
+    """Seconds of the second of two times."""
+    work()
+    start_time = time.perf_counter()
+    work()
+    return time.perf_counter() - start_time
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread here: matrices are small, and on a busy machine two that wait for each other took 28 s for
+    what one had done in 2 (EXPERIMENTS.md).
+    """
+    threads = torch.get_num_threads()
+    set_thread_count(1)
+    try:
+        yield
+    finally:
+        set_thread_count(threads)
+
+
+def fit_patch_head(
+    train: PatchSet, valid: PatchSet, parts: Mapping[str, FeatureColumns], most: int = 0, seed: int = 0
+) -> ProbeResult:
     """The head with the lowest loss on the patches of validation images, over the features of one and of several
     blocks and values of C; without any, on training images that are left out in turn.
+
+    Args:
+        most: fit to so many patches, drawn by `seed`, and only to features of fewer numbers; 0 takes all.
 
     Raises:
         DataError: the training images have no known pixel, or all are of one class.
     """
+    with _one_thread():
+        if most:
+            train = train.select(sample_patches(len(train.features), most, seed))
+            narrow = {name: columns for name, columns in parts.items() if len(columns) <= most}
+            parts = narrow or dict(list(parts.items())[:1])
+        return _fit_parts(train, valid, parts)
+
+
+def _fit_parts(train: PatchSet, valid: PatchSet, parts: Mapping[str, FeatureColumns]) -> ProbeResult:
     present = np.flatnonzero(train.labels.max(0, initial=0) > 0)
     if len(present) < 2:
         raise DataError(
@@ -157,7 +236,8 @@ class _Components:
 
     def project(self, patches: PatchSet, columns: FeatureColumns) -> PatchSet:
         """The patches with the components of these columns as features."""
-        return replace(patches, features=(patches.features[:, columns] - self.mean) @ self.basis)
+        centred = torch.from_numpy(patches.features[:, columns] - self.mean)
+        return replace(patches, features=(centred @ torch.from_numpy(self.basis)).numpy())
 
     def unfold(self, head: LinearProbe) -> LinearProbe:
         """A head on components as one on features."""
@@ -168,16 +248,23 @@ class _Components:
 def _find_components(features: Float32[np.ndarray, "m P"]) -> _Components:
     """The principal components of standardised features, the largest last."""
     mean, deviation = features.mean(0), np.maximum(features.std(0), MIN_STD).astype(np.float32)
-    x = (features - mean) / deviation
-    vectors = np.linalg.eigh((x.T @ x).astype(np.float64))[1][:, -MAX_COMPONENTS:]
+    x = torch.from_numpy((features - mean) / deviation)
+    vectors = torch.linalg.eigh((x.T @ x).double())[1][:, -MAX_COMPONENTS:].numpy()
     return _Components(mean, (vectors / deviation[:, None]).astype(np.float32))
 
 
 def _try_strengths(train: PatchSet, valid: PatchSet) -> Iterator[tuple[float, float, float, LinearProbe | None]]:
-    """C, loss, accuracy and head for every C; the head is None where it was fitted to parts of the images."""
+    """C, loss, accuracy and head for every C, until two in a row are worse; the head is None where it was fitted to
+    parts of the images.
+    """
     if len(valid.features):
+        lowest, worse = np.inf, 0
         for head in _fit_path(train, PATCH_STRENGTHS):
-            yield head.c, *_judge(head, valid), head
+            loss, accuracy = _judge(head, valid)
+            yield head.c, loss, accuracy, head
+            lowest, worse = min(loss, lowest), worse + 1 if loss >= lowest else 0
+            if worse == WORSE_STEPS_BEFORE_STOP:
+                return
         return
     groups = np.unique(train.images)
     if len(groups) < 2:

@@ -121,7 +121,7 @@ def shrink_for_few_steps(plan: Plan, request: TrainRequest) -> tuple[Plan, Reaso
 def _suggest_model_name(fingerprint: DatasetFingerprint, request: TrainRequest, device: str) -> tuple[str, Reasons]:
     """The name of a small model with about 7 x 7 patches, or 8 x 8 for resized images; and reasons."""
     size, rows, why_size = _choose_image_size(fingerprint, request)
-    if fingerprint.task == "segmentation":
+    if fingerprint.task == "segmentation" and max(size) < STRIP_ASPECT * min(size):
         rows = max(rows, MASK_PATCH_ROWS)
     patch, whole = choose_patch(size, rows)
     if whole != size and request.image_size is not None:
@@ -157,15 +157,17 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
     if short <= MAX_OWN_SIDE:
         own = f"the pictures' own size, {fingerprint.height} x {fingerprint.width}"
         return (fingerprint.height, fingerprint.width), PATCH_ROWS, own
-    side = REDUCED_SIDE_FEW if fingerprint.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
-    few = side == REDUCED_SIDE_FEW
-    if (grid := choose_strip_grid(fingerprint, request, REDUCED_PATCH_ROWS)) is not None:
-        patch = side // REDUCED_PATCH_ROWS
-        kept = f"their shape is kept in as many patches as a square of {side} has"
-        return (grid[0] * patch, grid[1] * patch), min(grid), f"{describe_strips(fingerprint)}; {kept}"
+    side, rows = REDUCED_SIDE, REDUCED_PATCH_ROWS
+    if few := fingerprint.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW:
+        side = REDUCED_SIDE_FEW
     why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
     if fingerprint.task == "segmentation" and short >= MASK_SIDE:
-        side, why = MASK_SIDE, "every pixel has an answer, and minutes from scratch can use this"
+        side, rows = MASK_SIDE, MASK_PATCH_ROWS
+        why = "every pixel has an answer, and minutes from scratch can use this"
+    if (grid := choose_strip_grid(fingerprint, request, rows)) is not None:
+        patch = side // rows
+        kept = f"their shape is kept in as many patches as a square of {side} has"
+        return (grid[0] * patch, grid[1] * patch), min(grid), f"{describe_strips(fingerprint)}; {kept}"
     keeps_shape = fingerprint.height == fingerprint.width or "image.fit" in request.overrides
     square = "" if keeps_shape else ", made square: --image.fit crop cuts instead"
     shape = f"the pictures are {fingerprint.height} high, {fingerprint.width} wide{square}"
@@ -174,13 +176,13 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
 
 def choose_strip_grid(fingerprint: DatasetFingerprint, request: TrainRequest, side: int) -> tuple[int, int] | None:
     """Rows and columns of patches in the shape of pictures that are all strips, as many as a square of `side` patches
-    has; None for other pictures, for masks, and where --image.fit says how a square is made.
+    has; None for other pictures, and where --image.fit says how a square is made.
 
     At least two along the short side: strips of 64 patches longer than 16 times their width are squashed to that.
     """
     low, high = fingerprint.aspects
     is_strip = low >= STRIP_ASPECT or high <= 1 / STRIP_ASPECT
-    if not is_strip or fingerprint.task == "segmentation" or "image.fit" in request.overrides:
+    if not is_strip or "image.fit" in request.overrides:
         return None
     patches, stretch = side**2, fingerprint.width / fingerprint.height
     short = max(2, round(math.sqrt(patches / max(stretch, 1 / stretch))))

@@ -47,6 +47,8 @@ def check_unused_settings(plan: Plan, overrides: Mapping[str, str]) -> None:
         "recipe.progressive_size": (has_small_steps or not shrinks, "a --recipe.progressive_until above 0"),
         "recipe.progressive_until": (shrinks or not has_small_steps, "a --recipe.progressive_size below 1"),
         "model.pool_every": (model.pool_blocks > 1, "a --model.pool_blocks above 1"),
+        "finetune.head_fraction": (model.is_dense, "--task segmentation"),
+        "finetune.head_patches": (model.is_dense, "--task segmentation"),
         "model.class_position": (model.class_token, "--model.class_token true"),
         "track.project": (has_projects, "--track.report_to wandb, mlflow or trackio"),
     }  # whether the plan uses a field, and what it needs otherwise

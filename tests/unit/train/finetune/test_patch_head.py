@@ -26,7 +26,14 @@ from vitrail.services.evaluation import build_source_settings, evaluate_model, l
 from vitrail.train import fit as training
 from vitrail.train.events import Event, FinishEvent, Note
 from vitrail.train.finetune import finetune_planner
-from vitrail.train.finetune.patch_head import PatchSet, collect_patches, fit_patch_head, label_patches
+from vitrail.train.finetune.patch_head import (
+    FitPace,
+    PatchSet,
+    collect_patches,
+    fit_patch_head,
+    label_patches,
+    measure_fit_pace,
+)
 from vitrail.train.request import TrainRequest
 
 DENSE = dataclasses.replace(SHAPE, outputs=3, pool="patches", pool_blocks=2, image_size=(32, 24))
@@ -75,6 +82,29 @@ def test_the_head_with_the_lowest_loss_is_chosen(valid: int):
     other = make_patches(400, 2)
     right = result.best.predict_outputs(other.features).argmax(1) == other.labels.argmax(1)
     assert right.mean() > 0.85
+
+
+def test_the_pace_says_how_many_patches_fit_and_whether_several_blocks_do():
+    pace = FitPace(((384, 1.0, 0.001), (1536, 6.0, 0.004)))
+    assert pace.estimate(2000) == 17 and pace.limit(2000, 17.0) == 0
+    assert pace.limit(4000, 17.0) == 2000  # both
+    assert pace.limit(4000, 10.0) == 1535  # the last block alone, of 9,000: fewer than both need
+    assert pace.limit(4000, 2.0) == 1000 and pace.limit(1000, 3.0) == 1000
+    assert pace.limit(4000, 0.5) == pace.limit(4000, -3.0) == 256
+    measured = measure_fit_pace({"all": np.arange(80), "last": np.arange(40)}, 3)
+    assert [width for width, _, _ in measured.parts] == [40, 80] and measured.estimate(100) > measured.estimate(0) > 0
+
+
+def test_a_limited_fit_is_one_to_a_sample_and_of_few_patches_one_block_alone():
+    train, valid, parts = make_patches(300, 0), make_patches(100, 1), {"last": np.arange(2), "all": np.arange(5)}
+    threads = torch.get_num_threads()
+    whole, limited = fit_patch_head(train, valid, parts), fit_patch_head(train, valid, parts, 50, 7)
+    assert torch.get_num_threads() == threads
+    assert len(whole.candidates) >= 8 and not np.array_equal(whole.best.weight, limited.best.weight)
+    again = fit_patch_head(train, valid, parts, 50, 7)
+    np.testing.assert_array_equal(limited.best.weight, again.best.weight)
+    few = fit_patch_head(train, valid, parts, 4, 7)
+    assert few.columns.tolist() == [0, 1] and all("linear last" in one.name for one in few.candidates)
 
 
 def test_pixels_of_one_class_teach_nothing():

@@ -368,6 +368,19 @@ def test_pictures_that_are_all_strips_keep_their_shape_in_as_many_patches_as_a_s
     assert (few.model.grid, few.model.patch[0]) == (grid, 12 if min(size) >= 96 else 8)
 
 
+@pytest.mark.parametrize(
+    ("size", "grid", "patch"), [((128, 512), (8, 32), 8), ((512, 128), (32, 8), 8), ((100, 400), (4, 16), 8)]
+)
+def test_strips_with_masks_keep_their_shape_in_finer_patches(size, grid, patch):
+    aspect = size[1] / size[0]
+    strips = dataclasses.replace(
+        CLOTHES, height=size[0], width=size[1], aspects=(aspect, aspect), task="segmentation", num_classes=3
+    )
+    plan, reasons = draft_plan(strips, wishes(), MACHINE)
+    assert (plan.model.grid, plan.model.patch[0]) == (grid, patch) and plan.model.is_dense
+    assert reasons["model.image_size"].startswith("all pictures are strips")
+
+
 def test_pictures_of_which_some_are_no_strips_or_that_are_cut_stay_square():
     wide = dataclasses.replace(CLOTHES, height=96, width=384, aspects=(4.0, 4.0))
     for mixed in ((1.5, 4.0), (0.25, 4.0), (1.0, 1.0)):
