@@ -404,8 +404,8 @@ def _macro_f1_interval(rates: list[tuple[float, float]], most: float | None) -> 
 
 
 def _loss_of_a_wrong_answer(probabilities: Float64[np.ndarray, "n K"]) -> float:
-    """Mean over images of the log loss that they would have if the most probable class were wrong, where the others are
-    as probable as they are said to be: what an error that no image has shown would cost.
+    """Mean over images of the expected log loss if the most probable class were wrong, by the probabilities of the
+    others: what an error that no image has shown would cost.
     """
     others = np.sort(np.maximum(probabilities, SMALLEST), axis=1)[:, :-1]
     return float(((others * -np.log(others)).sum(1) / others.sum(1)).mean()) if others.shape[1] else 0.0

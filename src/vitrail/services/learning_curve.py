@@ -21,8 +21,8 @@ from ..evaluate.predictions import LABEL_THRESHOLD
 from ..evaluate.probe import assign_folds
 from ..predict.predictor import Predictor
 from ..stats.auc import mean_roc_auc, roc_auc_with_influence
+from ..stats.doubling import PARTS, DoublingForecast, forecast_doubling
 from ..stats.intervals import Interval
-from ..stats.learning_curve import PARTS, DoublingForecast, forecast_doubling
 from ..train.dataset import class_indices
 from ..train.finetune.linear_probe import FeatureSet, fit_probes
 from ..train.run_folder import RunFolder

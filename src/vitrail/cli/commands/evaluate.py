@@ -227,6 +227,9 @@ class Evaluate(Command):
                 )
             self._require_run_folder()
             predictor = open_predictor(self.model, self.device, self.precision)
+            progress.print_notes(
+                ["Computing features, then fitting thirteen probes to parts of the training pictures."]
+            )
             plan = measure_learning_curve(run, predictor, progress=progress.track_batches)
         else:
             plan = plan_test(run, self.plan_test, self.positive, Path(self.against) if self.against else None)

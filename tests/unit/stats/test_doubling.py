@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitrail.stats.learning_curve import PARTS, SHRINKAGES, forecast_doubling
+from vitrail.stats.doubling import PARTS, SHRINKAGES, forecast_doubling
 
 FITS = np.array([4] * 8 + [2] * 4 + [1])
 
