@@ -79,11 +79,12 @@ def test_a_file_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", build.EXPORT_FORMATS)
 def test_a_place_that_is_taken_or_named_otherwise_is_refused(kind, tmp_path):
     one = member()
-    taken = tmp_path / f"model.{kind}"
+    ending = build.FORMAT_EXTENSIONS[kind]
+    taken = tmp_path / f"model{ending}"
     taken.write_text("mine")
-    with pytest.raises(UsageError, match=rf"model\.{kind} exists already and is not overwritten"):
+    with pytest.raises(UsageError, match=rf"model\{ending} exists already and is not overwritten"):
         export_file(one, kind, taken, list(pictures(one.spec)))
-    with pytest.raises(UsageError, match=rf"must end in \.{kind}\. Got .*model\.bin"):
+    with pytest.raises(UsageError, match=rf"must end in \{ending}\. Got .*model\.bin"):
         export_file(one, kind, tmp_path / "model.bin", list(pictures(one.spec)))
     assert taken.read_text() == "mine"
 
