@@ -722,7 +722,7 @@ class Run:
         """Export the model for other programs, verified against the run before it is kept; returns the written path.
 
         An onnx or pt2 file reads images uint8 [B, H, W, C] and gives probabilities, logits, decisions and abstained;
-        of regression values, logits and abstained.
+        of regression values, logits and abstained. Of a cross-validation it holds all models and averages.
 
         Args:
             to: onnx, pt2 or web; timm, transformers, torchvision, google-npz, bundle.

@@ -23,10 +23,10 @@ from ..files.atomic import check_new_path, commit_draft, make_draft
 from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.onnx_predictor import OnnxPredictor
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import AnsweringModel
 from ..version import __version__
 from .decision_tensors import DECISION_NAMES, MODULE_NAME, draw_placeholders
-from .module import ExportModule
+from .ensemble import ExportedModule, join_models, make_module
 from .verify import VerificationResult, preprocess_decoded, verify_file, verify_resizing
 
 ONNX_OPSET = 18
@@ -183,12 +183,12 @@ ExportedFile = OnnxPredictor | Pt2File
 
 
 def export_file(
-    member: PredictorMember, file_format: ExportFormat, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
+    model: AnsweringModel, file_format: ExportFormat, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
 ) -> tuple[VerificationResult, VerificationResult | None]:
     """Write a model as one float32 file and verify its predictions.
 
     Args:
-        member: as the interfaces open it, whose predictions the file must give.
+        model: as the interfaces open it, whose predictions the file must give.
         decoded: decoded images on which the file is compared with the model; at least one.
         resize: let the file take images of any size.
 
@@ -202,15 +202,15 @@ def export_file(
     """
     check_export_path(out, file_format)
     with make_draft(out) as draft:
-        file = write_and_reopen(member, file_format, draft, resize)
-        result = verify_file(file.run, file.metadata, member, preprocess_decoded(decoded, member.spec))
-        resize_result = verify_resizing(file.run, file.metadata, member, decoded) if resize else None
+        file = write_and_reopen(model, file_format, draft, resize)
+        result = verify_file(file.run, file.metadata, model, preprocess_decoded(decoded, model.spec))
+        resize_result = verify_resizing(file.run, file.metadata, model, decoded) if resize else None
         commit_draft(draft, out)
     return result, resize_result
 
 
 def write_and_reopen(
-    member: PredictorMember, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32",
+    model: AnsweringModel, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32",
     kept: Collection[str] = (),
 ) -> ExportedFile:  # fmt: skip
     """Write a file and open it again, without verification.
@@ -224,10 +224,10 @@ def write_and_reopen(
     """
     if file_format == "onnx":
         check_onnx_installed()
-    module = ExportModule(member, resize, precision=precision, kept=kept)
+    module = make_module(model, resize, precision, kept)
     program = capture_graph(module)
     write = write_onnx if file_format == "onnx" else write_pt2
-    write(program, make_metadata(module, member), path)
+    write(program, make_metadata(module, model), path)
     return reopen_file(path, file_format)
 
 
@@ -253,7 +253,7 @@ NUM_EXAMPLE_IMAGES = 3
 """Batch size of the example input; torch.export would specialise the graph on 1."""
 
 
-def capture_graph(module: ExportModule) -> ExportedProgram:
+def capture_graph(module: ExportedModule) -> ExportedProgram:
     """The graph of a module with a dynamic batch size, and dynamic height and width if the module resizes."""
     spec = module.spec
     height, width = spec.size if module.resizing is None else (spec.height + 3, spec.width + 5)
@@ -270,18 +270,18 @@ def capture_graph(module: ExportModule) -> ExportedProgram:
         return program.run_decompositions({})  # autocast becomes explicit casts
 
 
-def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetadata:
+def make_metadata(module: ExportedModule, model: AnsweringModel) -> ExportMetadata:
     """The metadata of a module's exported file."""
     return ExportMetadata(
-        task=member.task,
-        classes=member.classes,
-        image=member.spec,
+        task=model.task,
+        classes=model.classes,
+        image=model.spec,
         size="model" if module.resizing is None else "any",
         outputs=module.output_names,
         number_format=module.precision,
         version=__version__,
-        sha256=hash_model(member.model),
-        decision=member.decisions.version,
+        sha256=hash_model(join_models(model)),
+        decision=model.decisions.version,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
+from corpus.all_cases import CASES
 from drawn_files import drawn_arrays, drawn_photographs, drawn_pngs
 from end_to_end.page_hands import chromium
 from exportable import member
@@ -64,12 +65,12 @@ def described(spec: ImageSpec) -> dict[str, object]:
     return describe_for_page(dataclasses.replace(member(), spec=spec), "", "")["spec"]
 
 
-def prepared(page: Page, files: list[tuple[bytes, int]]) -> list[np.ndarray | list[object]]:
+def prepared(page: Page, files: list[tuple[bytes, int]], specs=SPECS) -> list[np.ndarray | list[object]]:
     """What the page's modules make of files, each for the spec of that number: pixels, or a sentence and its status."""
     sent = [[base64.b64encode(data).decode(), which] for data, which in files]
-    made = page.evaluate(PREPARE, [sent, [described(spec) for spec in SPECS]])
+    made = page.evaluate(PREPARE, [sent, [described(spec) for spec in specs]])
     return [
-        one if isinstance(one, list) else np.frombuffer(base64.b64decode(one), SPECS[which].dtype)
+        one if isinstance(one, list) else np.frombuffer(base64.b64decode(one), specs[which].dtype)
         for one, (_, which) in zip(made, files, strict=True)
     ]
 
@@ -134,3 +135,21 @@ def test_damaged_png_files_are_refused_as_the_product_does(modules):
         assert isinstance(ours, list) == isinstance(truth, str), (truth, ours)
         if not isinstance(truth, str):
             assert np.array_equal(ours, truth)
+
+
+ODD = [case for case in CASES if not case.heavy]
+
+
+@pytest.mark.wide
+def test_odd_files_are_answered_or_refused_as_the_server_does_but_for_what_is_listed(modules):
+    files = [(case, case.make()) for case in ODD]
+    specs = tuple(ImageSpec(height=32, width=32, low=case.low, high=case.high) for case, _ in files)
+    made = prepared(modules, [(data, place) for place, (_, data) in enumerate(files)], specs)
+    for (case, data), spec, ours in zip(files, specs, made, strict=True):
+        truth = expected(data, spec)
+        page = f"{ours[1]}: {ours[0]}" if isinstance(ours, list) else "read"
+        if isinstance(truth, str) or isinstance(ours, list):
+            server = f"{case.status}: {truth}" if isinstance(truth, str) else "read"
+        else:
+            server, page = "read", f"read, {int(np.abs(ours.astype(np.int64) - truth).max())} levels apart"
+        print(f"{case.number}|{case.name}|{case.what}|{server}|{page}")

@@ -7,6 +7,15 @@ export function openWorker() {
 
 export const readPart = async (name) => readBlocks(name).buffer;
 
+// What a page in one file computes with.
+export const chooseRuntime = async () => ({
+  gpu: false,
+  binary: "ort-wasm-simd-threaded.wasm",
+  why: "a page in one file has no engine for it, a folder has",
+});
+
+export const prepare = async () => {};
+
 function readBlocks(name) {
   const blocks = [...document.querySelectorAll(`script[data-part="${name}"]`)];
   const bytes = new Uint8Array(Number(blocks[0].dataset.size));
