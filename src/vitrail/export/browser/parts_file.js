@@ -7,12 +7,7 @@ export function openWorker() {
 
 export const readPart = async (name) => readBlocks(name).buffer;
 
-// What a page in one file computes with.
-export const chooseRuntime = async () => ({
-  gpu: false,
-  binary: "ort-wasm-simd-threaded.wasm",
-  why: "a page in one file has no engine for it, a folder has",
-});
+export const findGraphics = async () => ({ why: "a page in one file has no engine for it, a folder has" });
 
 export const prepare = async () => {};
 

@@ -1,6 +1,7 @@
 // Where the parts of the page are: in files beside it.
 
 const RELOADED = "vitrail-reloaded";
+const PATIENCE = 5000; // milliseconds for the service worker
 
 export const openWorker = () => new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
 
@@ -10,21 +11,20 @@ export async function readPart(name) {
   return response.arrayBuffer();
 }
 
-// The file of the engine, whether it may use a graphics processor, and else why not.
-export async function chooseRuntime() {
+// The file of the engine that knows graphics processors, where there is one, and else why not.
+export async function findGraphics() {
   const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
-  if (adapter) return { gpu: true, binary: "ort-wasm-simd-threaded.asyncify.wasm" };
-  const why = navigator.gpu ? "this browser finds none" : "this browser has no WebGPU here";
-  return { gpu: false, binary: "ort-wasm-simd-threaded.wasm", why };
+  if (adapter) return { gpu: "ort-wasm-simd-threaded.jsep.wasm" };
+  return { why: navigator.gpu ? "this browser finds none" : "this browser has no WebGPU here" };
 }
 
 // Start the service worker; where its headers are missing yet, load the page once more, with them.
 export async function prepare() {
   try {
     await navigator.serviceWorker.register("service.js");
-    await navigator.serviceWorker.ready;
+    const ready = await Promise.race([navigator.serviceWorker.ready, new Promise((late) => setTimeout(late, PATIENCE))]);
     if (self.crossOriginIsolated) return sessionStorage.removeItem(RELOADED);
-    if (sessionStorage.getItem(RELOADED)) return null;
+    if (!ready || sessionStorage.getItem(RELOADED)) return null;
     sessionStorage.setItem(RELOADED, "yes");
   } catch {
     return null; // not from here, such as over plain http: one thread, which the page says

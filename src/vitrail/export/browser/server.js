@@ -1,6 +1,6 @@
 // In place of a server: the model lies in this page, and a worker answers. Nothing is sent anywhere.
 
-import { chooseRuntime, openWorker, prepare, readPart } from "./parts.js";
+import { findGraphics, openWorker, prepare, readPart } from "./parts.js";
 import { rowOf } from "./rows.js";
 
 // The model has said no, in one sentence.
@@ -25,6 +25,8 @@ export const hearDecision = () => {};
 
 export const decisions = async () => ({ versions: [], validation: {} });
 
+const PROCESSOR = "ort-wasm-simd-threaded.wasm";
+
 let described = null;
 let worker = null;
 let asked = 0;
@@ -34,17 +36,26 @@ export async function about() {
   described = JSON.parse(document.getElementById("described").textContent);
   await prepare();
   try {
-    worker = openWorker();
-    worker.addEventListener("message", ({ data }) => receive(data));
-    worker.addEventListener("error", (event) => failed(event.message || "its worker does not start"));
-    const { gpu, binary, why } = await chooseRuntime();
-    const [model, wasm] = await Promise.all([readPart("model.onnx"), readPart(binary)]);
-    const found = await ask("start", { model, wasm, gpu, described: described.spec }, [model, wasm]);
+    const { gpu, why } = await findGraphics();
+    const found = await open(gpu).catch((problem) => {
+      if (!gpu) throw problem;
+      worker.terminate();
+      return open(null).then((plain) => ({ ...plain, why: `its engine does not start (${problem.message})` }));
+    });
     described.engine = engineOf({ why, ...found });
   } catch (problem) {
     throw new Unreachable(`The model cannot be read: ${problem.message}`);
   }
   return described;
+}
+
+// Starts the worker with the model; gpu: the file of the engine that knows graphics processors, or nothing.
+async function open(gpu) {
+  worker = openWorker();
+  worker.addEventListener("message", ({ data }) => receive(data));
+  worker.addEventListener("error", (event) => failed(event.message || "its worker does not start"));
+  const [model, wasm] = await Promise.all([readPart("model.onnx"), readPart(gpu || PROCESSOR)]);
+  return ask("start", { model, wasm, gpu: Boolean(gpu), described: described.spec }, [model, wasm]);
 }
 
 // Which engine answers, and why no faster one.
