@@ -137,19 +137,31 @@ def test_damaged_png_files_are_refused_as_the_product_does(modules):
             assert np.array_equal(ours, truth)
 
 
-ODD = [case for case in CASES if not case.heavy]
+OTHER_FORMATS = (".tif", ".heic", ".avif")
+"""Endings of files of the corpus that the page refuses with 415, whatever the server says."""
+OTHERWISE = {
+    "no-eoi.jpg": "refused",  # browsers take no JPEG without its end
+    "grows.gif": "read",  # its first frame, which is all that they decode
+    "cmyk.jpg": "refused",  # which browsers invert and others do not
+}
+INKS = {"adobe.jpg": 2, "ycck.jpg": 2}
+"""Grey levels by which Chromium turns CMYK into colours otherwise."""
 
 
 @pytest.mark.wide
 def test_odd_files_are_answered_or_refused_as_the_server_does_but_for_what_is_listed(modules):
-    files = [(case, case.make()) for case in ODD]
+    files = [(case, case.make()) for case in CASES if not case.heavy]
     specs = tuple(ImageSpec(height=32, width=32, low=case.low, high=case.high) for case, _ in files)
     made = prepared(modules, [(data, place) for place, (_, data) in enumerate(files)], specs)
+    compared = 0
     for (case, data), spec, ours in zip(files, specs, made, strict=True):
         truth = expected(data, spec)
-        page = f"{ours[1]}: {ours[0]}" if isinstance(ours, list) else "read"
-        if isinstance(truth, str) or isinstance(ours, list):
-            server = f"{case.status}: {truth}" if isinstance(truth, str) else "read"
+        if isinstance(ours, list):
+            same = isinstance(truth, str) and ours[1] == case.status
+            assert same or (case.name.endswith(OTHER_FORMATS) and ours[1] == 415) or OTHERWISE[case.name] == "refused"
+        elif isinstance(truth, str):
+            assert OTHERWISE[case.name] == "read"
         else:
-            server, page = "read", f"read, {int(np.abs(ours.astype(np.int64) - truth).max())} levels apart"
-        print(f"{case.number}|{case.name}|{case.what}|{server}|{page}")
+            assert int(np.abs(ours.astype(np.int64) - truth).max()) <= INKS.get(case.name, 0), case
+            compared += 1
+    assert len(files) > 80 and compared > 40
