@@ -107,6 +107,7 @@ def test_a_folder_says_its_engine_takes_threads_and_opens_again_without_its_serv
             expect(alone.locator(computed)).to_contain_text("in one thread: more need https, or the headers COOP and")
         again = threads.new_page()
         again.goto(address)  # its server is gone
+        expect(again.locator("#limits")).to_contain_text("nothing is sent anywhere")
         Hands(again).pick({picture.name: picture.read_bytes(), "again.png": picture.read_bytes()})
         Hands(again).answered(2)
         expect(again.locator("tr.failed")).to_have_count(0)

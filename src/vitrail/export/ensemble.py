@@ -40,14 +40,15 @@ class EnsembleModule(nn.Module):
         assert first.task in ("classification", "multilabel", "regression")  # a predictor averages no other
         self.spec, self.task, self.precision = predictor.spec, predictor.task, precision
         self.resizing = GraphResize(predictor.spec) if resize else None
-        self.members = nn.ModuleList(
+        modules = [
             ExportModule(
                 replace(member, case_pool=None),
                 precision=precision,
                 kept=[name.removeprefix(f"{prefix}.") for name in kept if name.startswith(f"{prefix}.")],
             )
             for prefix, member in zip(name_models(predictor), predictor.members, strict=True)
-        )
+        ]
+        self.members, self.names = nn.ModuleList(modules), [module.output_names for module in modules]
         decisions = decisions_in_file(predictor)
         self.cuts = [member.decisions.unlike for member in predictor.members] if decisions.unlike is not None else []
         joined = replace(first, decisions=decisions, scaling=None)
@@ -58,7 +59,8 @@ class EnsembleModule(nn.Module):
 
     def forward(self, images: Integer[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         images = images if self.resizing is None else self.resizing(images)
-        answers = [dict(zip(member.output_names, member(images), strict=True)) for member in self.members]
+        members = zip(self.names, self.members, strict=True)
+        answers = [dict(zip(names, member(images), strict=True)) for names, member in members]
         distances = None
         if self.cuts:
             excesses = [one[exported.DISTANCES] - cut for one, cut in zip(answers, self.cuts, strict=True)]

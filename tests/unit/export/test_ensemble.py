@@ -108,6 +108,7 @@ def test_half_of_the_models_decide_that_a_picture_is_unlike_the_training(count):
     np.testing.assert_array_equal(outputs["distances"] > 0, votes >= 0.5)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("kind", "task", "decided"), [("onnx", "classification", "unlike"), ("pt2", "regression", "nothing")]
 )
