@@ -745,7 +745,7 @@ class Run:
         """Export the model for other programs, verified against the run before it is kept; returns the written path.
 
         An onnx, openvino or pt2 file reads images uint8 [B, H, W, C] and gives probabilities, logits, decisions and
-        abstained; of regression values, logits and abstained.
+        abstained; of regression values, logits and abstained. Of a cross-validation it holds all models and averages.
 
         Args:
             to: onnx, openvino, pt2, web or mlflow; timm, transformers, torchvision, google-npz, bundle.

@@ -48,6 +48,10 @@ def test_the_page_answers_from_disk_explains_and_saves_what_predict_writes(vitra
     expect(page.locator("#limits")).to_have_text(
         "JPEG, PNG, WebP, BMP, GIF and NPY. They stay in this browser: nothing is sent anywhere."
     )
+    said = (
+        "on the processor, in one thread: a page from the disk has no more. Not on a graphics processor: a page in one"
+    )
+    expect(page.locator("dt:text-is('Computed') + dd")).to_contain_text(said)
     hands = Hands(page)
     pictures = {f"{path.parent.name}-{path.name}": path.read_bytes() for path in sorted(flowers.rglob("*.png"))}
     hands.pick({**pictures, "notes.txt": b"no picture"})
@@ -79,6 +83,34 @@ def test_a_folder_is_proved_and_says_how_it_is_served(vitrail, run, tmp_path, pr
     assert answer.code == 0, answer.err
     assert f"such as: python -m http.server --directory {out}" in answer.out and "proved in Chromium" in answer.out
     assert (out / "index.html").is_file() and (out / "page" / "model.onnx").is_file()
+
+
+@pytest.mark.needs_chromium
+@pytest.mark.needs_onnxruntime_web
+def test_a_folder_says_its_engine_takes_threads_and_opens_again_without_its_server(
+    vitrail, browser, run, flowers, tmp_path
+):
+    out = tmp_path / "web"
+    assert vitrail("export", run, "--to", "web", "--runtime", RUNTIME, "--out", out).code == 0
+    picture = next(flowers.rglob("*.png"))
+    computed = "dt:text-is('Computed') + dd"
+    with browser.new_context() as threads, browser.new_context(service_workers="block") as plain:
+        with browser_proof._open_address(out) as address:
+            page, alone = threads.new_page(), plain.new_page()
+            for tab in (page, alone):
+                tab.goto(address)
+                expect(tab.locator("#limits")).to_contain_text("nothing is sent anywhere")
+            assert page.evaluate("crossOriginIsolated") and not alone.evaluate("crossOriginIsolated")
+            said = f"on the processor, in {min(4, os.cpu_count() or 1)} thread"
+            expect(page.locator(computed)).to_contain_text(said)
+            expect(page.locator(computed)).to_contain_text("Not on a graphics processor: this browser ")
+            expect(alone.locator(computed)).to_contain_text("in one thread: more need https, or the headers COOP and")
+        again = threads.new_page()
+        again.goto(address)  # its server is gone
+        expect(again.locator("#limits")).to_contain_text("nothing is sent anywhere")
+        Hands(again).pick({picture.name: picture.read_bytes(), "again.png": picture.read_bytes()})
+        Hands(again).answered(2)
+        expect(again.locator("tr.failed")).to_have_count(0)
 
 
 @pytest.mark.needs_onnxruntime_web

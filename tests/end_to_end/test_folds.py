@@ -269,3 +269,46 @@ def test_the_ensemble_is_measured_on_an_official_test_split(vitrail, flowers, tm
     assert "by the mean of all models" in page and "is measured on none" not in page
     assert vitrail("report", out, "--for", "dossier").code == 0
     assert "All together: Accuracy on 2 held-out pictures (ensemble-on-test)" in (out / "report.html").read_text()
+
+
+def tables_of(vitrail, model, flowers, tmp_path) -> list[list[str]]:
+    out = tmp_path / f"{Path(model).name}.csv"
+    assert vitrail("predict", model, flowers, "--to", out).code == 0
+    return list(csv.reader(out.read_text().splitlines()))
+
+
+@pytest.mark.parametrize("kind", ["onnx", "pt2"])
+def test_all_folds_become_one_file_that_answers_as_they_do_together(vitrail, folds, flowers, tmp_path, kind):
+    run = shutil.copytree(folds, tmp_path / "run")
+    answer = vitrail("export", run, "--to", kind)
+    assert answer.code == 0, answer.err
+    assert "own test split" in answer.out and "every decision is the same" in answer.out
+    file = run / "exports" / f"model.{kind}"
+    assert file.stat().st_size > sum(path.stat().st_size for path in run.glob("model/member-*/model.safetensors"))
+    if kind == "onnx":
+        ours, theirs = (tables_of(vitrail, model, flowers, tmp_path) for model in (run, file))
+        places = [place for place, name in enumerate(ours[0]) if name.startswith("prob")]
+        for one, other in zip(ours[1:], theirs[1:], strict=True):
+            scores = [[float(row[place]) for place in places] for row in (one, other)]
+            assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+            assert [c for p, c in enumerate(one) if p not in places] == [
+                c for p, c in enumerate(other) if p not in places
+            ]
+
+
+@pytest.mark.wide
+@pytest.mark.needs_chromium
+@pytest.mark.needs_onnxruntime_web
+def test_all_folds_become_one_page_that_is_proved_against_them_together(vitrail, folds, tmp_path):
+    runtime = os.environ["VITRAIL_ONNXRUNTIME_WEB"]
+    out = tmp_path / "folds.html"
+    answer = vitrail("export", folds, "--to", "web", "--out", out, "--runtime", runtime, "--prove", "--json")
+    assert answer.code == 0, answer.err
+    said = json.loads(answer.out)["browser"]["exact"]
+    assert said["num_changed"] == 0 and said["difference"] < 1e-4 and said["num_images"] >= 2
+
+
+def test_folds_are_no_other_library_s_model(vitrail, folds, tmp_path):
+    answer = vitrail("export", folds, "--to", "timm", "--out", tmp_path / "timm")
+    assert answer.code == 2 and "is an ensemble" in answer.err and "member-0" in answer.err
+    assert not (tmp_path / "timm").exists()

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from ..data.preprocess import MAX_ASPECT_RATIO
 from ..errors import UsageError
@@ -22,10 +22,11 @@ from ..evaluate.tables import ABSTENTION_UNKNOWN, NOT_ABSTAINED
 from ..model.vit import ViT
 from ..predict.answer_notes import FILE_REMARKS, explain_abstentions
 from ..predict.exported import ABSTENTION_REASONS
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import AnsweringModel, as_predictor
 from ..spec import ImageSpec
 from ..version import __version__
 from .browser_runtime import RUNTIME_FILES, RUNTIME_VERSION
+from .ensemble import decisions_in_file
 
 PAGE_FOLDER = Path(__file__).parents[1] / "serve" / "page"
 """The server's page, whose look and words these pages have."""
@@ -33,7 +34,8 @@ BROWSER_FOLDER = Path(__file__).parent / "browser"
 """What stands in for the server, in JavaScript."""
 MODEL_FILE = "model.onnx"
 LICENCE_FILE = "onnxruntime-licence.txt"
-RUNTIME_MODULE, RUNTIME_BINARY = RUNTIME_FILES
+SERVICE = "service.js"
+RUNTIME_MODULE, RUNTIME_BINARY = RUNTIME_FILES[:2]
 ENGINE = f"ONNX Runtime Web {RUNTIME_VERSION}"
 MAX_SINGLE_FILE_BYTES = 400 * 2**20
 """Largest model inside one HTML file; browsers read larger files too slowly, if at all."""
@@ -104,7 +106,9 @@ class BrowserPage:
         html = _replace_once((PAGE_FOLDER / "index.html").read_text(encoding="utf-8"), self._common_replacements())
         html = _replace_once(html, {CHARSET: CHARSET + _policy(FOLDER_POLICY)})
         (folder / "index.html").write_text(html, encoding="utf-8", newline="\n")
-        for name, text in _load_modules("parts_folder.js").items():
+        modules = _load_modules("folder")
+        modules[f"../{SERVICE}"] = modules.pop(SERVICE)  # which has a say in what lies beside and below it
+        for name, text in modules.items():
             (page / name).write_text(text, encoding="utf-8", newline="\n")
         for name in ("style.css", "icon.svg"):
             (page / name).write_bytes((PAGE_FOLDER / name).read_bytes())
@@ -113,7 +117,7 @@ class BrowserPage:
         (page / LICENCE_FILE).write_bytes((BROWSER_FOLDER / LICENCE_FILE).read_bytes())
 
     def _write_single_file(self, file: IO[str]) -> None:
-        modules = _load_modules("parts_file.js")
+        modules = _load_modules("file")
         runtime_module = self.runtime[RUNTIME_MODULE].decode("utf-8")
         worker = bundle_modules("worker.js", {**modules, RUNTIME_MODULE: runtime_module})
         script, style = bundle_modules("app.js", modules), (PAGE_FOLDER / "style.css").read_text(encoding="utf-8")
@@ -156,25 +160,26 @@ def explain_no_page(task: str) -> str:
     return refusal if task == "anomaly" else ""
 
 
-def describe_for_page(member: PredictorMember, name: str, licence: str) -> dict[str, Any]:
+def describe_for_page(model: AnsweringModel, name: str, licence: str) -> dict[str, Any]:
     """What the page knows of its model: as `GET /about` of the server says it, and how images are prepared.
 
     Args:
         name: what the page calls the model.
         licence: of its weights, if known.
     """
-    assert isinstance(member.model, ViT)
-    decisions, spec, number = member.decisions, member.spec, member.task == "regression"
-    labels = (decisions.positive,) if decisions.positive else member.classes
+    predictor, decisions = as_predictor(model), decisions_in_file(model)
+    network, spec, number = predictor.members[0].model, predictor.spec, predictor.task == "regression"
+    assert isinstance(network, ViT)
+    labels = (decisions.positive,) if decisions.positive else predictor.classes
     notes = explain_abstentions(decisions)
     return {
         "name": name,
-        "task": member.task,
-        "classes": [] if number else list(member.classes),
-        "columns": list(member.classes) if number else [],
+        "task": predictor.task,
+        "classes": [] if number else list(predictor.classes),
+        "columns": list(predictor.classes) if number else [],
         "image": {"height": spec.height, "width": spec.width, "channels": spec.channels},
         "thresholds": dict(zip(labels, decisions.thresholds, strict=False)),
-        "calibrated": decisions.temperature != (),
+        "calibrated": all(one.decisions.temperature != () for one in predictor.members),
         "abstains_below": decisions.sure or None,
         "unlike": decisions.unlike is not None,
         "methods": [OCCLUSION],
@@ -183,7 +188,7 @@ def describe_for_page(member: PredictorMember, name: str, licence: str) -> dict[
         "version": __version__,
         "licence": licence,
         "local": ENGINE,
-        "spec": _describe_spec(spec, member.model.config.patch),
+        "spec": _describe_spec(spec, network.config.patch),
         "reasons": list(ABSTENTION_REASONS),
         "answered": NOT_ABSTAINED if decisions.unlike is not None else ABSTENTION_UNKNOWN,
         "decided_by": decisions.version,
@@ -201,10 +206,11 @@ def _describe_spec(spec: ImageSpec, patch: tuple[int, int]) -> dict[str, Any]:
     return {**{name: getattr(spec, name) for name in names}, "max_aspect": MAX_ASPECT_RATIO, "patch": patch}
 
 
-def _load_modules(parts: str) -> dict[str, str]:
-    """The page's modules by name, with ours in place of the server's, and `parts` as parts.js."""
-    ours = {path.name: path for path in sorted(BROWSER_FOLDER.glob("*.js")) if not path.name.startswith("parts_")}
-    paths = {path.name: path for path in sorted(PAGE_FOLDER.glob("*.js"))} | ours | {"parts.js": BROWSER_FOLDER / parts}
+def _load_modules(kind: Literal["file", "folder"]) -> dict[str, str]:
+    """The page's modules by name, with ours in place of the server's, and NAME_kind.js as NAME.js."""
+    ours = {path.name: path for path in sorted(BROWSER_FOLDER.glob("*.js")) if "_" not in path.name}
+    kinds = {path.name.replace(f"_{kind}", ""): path for path in sorted(BROWSER_FOLDER.glob(f"*_{kind}.js"))}
+    paths = {path.name: path for path in sorted(PAGE_FOLDER.glob("*.js"))} | ours | kinds
     return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
 
 

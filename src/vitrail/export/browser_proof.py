@@ -34,14 +34,14 @@ from ..evaluate.predictions import (
     read_regression_predictions_csv,
 )
 from ..formatting import format_count
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import AnsweringModel
 from .browser_page import is_single_file
 from .verify import (
     MIN_AGREEMENT,
     find_changed_decisions,
     max_score_difference,
     measure_agreement,
-    predict_with_member,
+    predict_with_model,
     preprocess_decoded,
 )
 
@@ -104,7 +104,7 @@ class BrowserProof:
     browser: str
     """Its name and version."""
     rate: float
-    """Images per second, decoded and answered, in one thread."""
+    """Images per second, decoded and answered."""
     exact: ScoreComparison
     """On files that the page decodes itself."""
     decoded: ScoreComparison | None
@@ -137,12 +137,12 @@ def find_missing_tools() -> str:
 
 
 def prove_page(
-    page: Path, member: PredictorMember, files: Sequence[ProofFile], precision: str = "float32", force: bool = False
+    page: Path, model: AnsweringModel, files: Sequence[ProofFile], precision: str = "float32", force: bool = False
 ) -> BrowserProof:
     """Let headless Chromium answer files, and compare.
 
     Args:
-        member: as the interfaces open it, whose predictions the page must give.
+        model: as the interfaces open it, whose predictions the page must give.
         files: at least two, one of them exact; each one that the model's interfaces read.
         precision: of the page's model; in float32 scores must be equal, else decisions must agree with float32.
         force: keep a page of reduced precision however many decisions differ.
@@ -152,7 +152,7 @@ def prove_page(
         ResourceError: Chromium does not start or stops answering.
     """
     answers = answer_in_browser(page, {file.name: file.data for file in files})
-    exact = _compare(answers, member, [file for file in files if file.is_exact])
+    exact = _compare(answers, model, [file for file in files if file.is_exact])
     others = [file for file in files if not file.is_exact]
     if exact.num_refused:
         name, why = next((name, why) for name, why in answers.refused.items() if name not in {f.name for f in others})
@@ -176,30 +176,30 @@ def prove_page(
         browser=answers.browser,
         rate=len(files) / answers.seconds,
         exact=exact,
-        decoded=_compare(answers, member, others) if others else None,
+        decoded=_compare(answers, model, others) if others else None,
     )
 
 
-def _compare(answers: BrowserAnswers, member: PredictorMember, files: Sequence[ProofFile]) -> ScoreComparison:
+def _compare(answers: BrowserAnswers, model: AnsweringModel, files: Sequence[ProofFile]) -> ScoreComparison:
     """Compare the page's rows of these files with the model's predictions."""
     answered = [file for file in files if file.name not in answers.refused]
     refused = len(files) - len(answered)
     if not answered:
         return ScoreComparison(num_images=0, difference=0.0, num_changed=0, same_fraction=1.0, num_refused=refused)
-    actual = _read_rows(answers.table, [file.name for file in answered], member)
-    images = preprocess_decoded([decode_image(file.data, member.spec) for file in answered], member.spec)
-    expected = predict_with_member(member, images)
-    _check_decisions(actual, member)
+    actual = _read_rows(answers.table, [file.name for file in answered], model)
+    images = preprocess_decoded([decode_image(file.data, model.spec) for file in answered], model.spec)
+    expected = predict_with_model(model, images)
+    _check_decisions(actual, model)
     return ScoreComparison(
         num_images=len(answered),
-        difference=max_score_difference(get_scores(actual), get_scores(expected), member.task),
+        difference=max_score_difference(get_scores(actual), get_scores(expected), model.task),
         num_changed=int(find_changed_decisions(actual, expected).sum()),
-        same_fraction=measure_agreement(actual, expected, member),
+        same_fraction=measure_agreement(actual, expected, model),
         num_refused=refused,
     )
 
 
-def _read_rows(table: bytes, names: Sequence[str], member: PredictorMember) -> TaskPredictions:
+def _read_rows(table: bytes, names: Sequence[str], model: AnsweringModel) -> TaskPredictions:
     """The rows of these files in a page's table, by the reader of `vitrail predict`'s tables."""
     header, *rows = csv.reader(io.StringIO(table.decode("utf-8"), newline=""))
     by_name = {row[0]: row for row in rows}
@@ -210,18 +210,18 @@ def _read_rows(table: bytes, names: Sequence[str], member: PredictorMember) -> T
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, *(by_name[name] for name in names)])
         try:
-            actual = READERS[member.task](path)
+            actual = READERS[model.task](path)
         except DataError as error:
             raise DamagedFileError(f"The page's table is none of a run: {error} Please report this model.") from error
     theirs = actual.columns if isinstance(actual, RegressionPredictions) else actual.classes
-    if theirs != member.classes:
-        raise DamagedFileError(f"The page answers with {', '.join(theirs)}, the run with {', '.join(member.classes)}.")
+    if theirs != model.classes:
+        raise DamagedFileError(f"The page answers with {', '.join(theirs)}, the run with {', '.join(model.classes)}.")
     return actual
 
 
-def _check_decisions(actual: TaskPredictions, member: PredictorMember) -> None:
+def _check_decisions(actual: TaskPredictions, model: AnsweringModel) -> None:
     """Check that a page names the model's decision, and decides as the model would from the page's own scores."""
-    rules = member.decisions
+    rules = model.decisions
     agree = actual.decision == rules.version
     if isinstance(actual, MultilabelPredictions):
         agree &= bool((rules.predict_labels(actual.probabilities) == actual.indicators).all())

@@ -17,8 +17,11 @@ from ..errors import DamagedFileError, ResourceError, UsageError
 RUNTIME_VERSION = "1.30.0"
 RUNTIME_SHA256 = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
 """Of the package's file as `npm pack` writes it."""
-RUNTIME_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
-"""Files of the package that a page needs: the module, and WebAssembly with SIMD."""
+RUNTIME_FILES = (
+    "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm",
+    "ort.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm",
+)  # fmt: skip
+"""Files of the package that a page needs: a module and its WebAssembly; in a folder the two that know WebGPU, too."""
 PACKAGE = f"onnxruntime-web@{RUNTIME_VERSION}"
 REGISTRY_VARIABLE = "npm_config_registry"
 """The environment variable in which npm itself looks for another registry."""

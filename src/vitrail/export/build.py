@@ -25,10 +25,10 @@ from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.onnx_predictor import OnnxPredictor
 from ..predict.openvino_predictor import GRAPH_EXTENSION, WEIGHTS_EXTENSION, OpenVinoPredictor, make_core
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import AnsweringModel, as_predictor
 from ..version import __version__
 from .decision_tensors import DECISION_NAMES, MODULE_NAME, draw_placeholders, round_thresholds
-from .module import ExportModule
+from .ensemble import ExportedModule, join_models, make_module
 from .verify import VerificationResult, preprocess_decoded, verify_file, verify_resizing
 
 ONNX_OPSET = 18
@@ -133,18 +133,19 @@ def _translate_log_sigmoid(x: Any) -> Any:
 # -- OpenVINO's format: a graph in NAME.xml and its weights in NAME.bin, from an ONNX file.
 
 
-def write_openvino_source(member: PredictorMember, path: Path, resize: bool) -> None:
+def write_openvino_source(model: AnsweringModel, path: Path, resize: bool) -> None:
     """Write the ONNX file from which OpenVINO's is made: in float32, with thresholds of float32.
 
     Raises:
         UsageError: OpenVINO is not installed, or the model's numbers need float64, which it computes in float32.
     """
     make_core()  # it says what is missing
-    if member.scaling is not None and member.scaling.needs_float64:
+    scalings = [member.scaling for member in as_predictor(model).members]
+    if any(scaling is not None and scaling.needs_float64 for scaling in scalings):
         raise UsageError("OpenVINO computes in float32, and the numbers of this model need float64. Use --to onnx.")
-    module = ExportModule(member, resize)
+    module = make_module(model, resize)
     round_thresholds(module.decision)
-    write_onnx(capture_graph(module), make_metadata(module, member), path)
+    write_onnx(capture_graph(module), make_metadata(module, model), path)
 
 
 def write_openvino(onnx: Path, path: Path) -> None:
@@ -214,12 +215,12 @@ ExportedFile = OnnxPredictor | OpenVinoPredictor | Pt2File
 
 
 def export_file(
-    member: PredictorMember, file_format: ExportFormat, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
+    model: AnsweringModel, file_format: ExportFormat, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
 ) -> tuple[VerificationResult, VerificationResult | None]:
     """Write a model as one float32 file and verify its predictions.
 
     Args:
-        member: as the interfaces open it, whose predictions the file must give.
+        model: as the interfaces open it, whose predictions the file must give.
         decoded: decoded images on which the file is compared with the model; at least one.
         resize: let the file take images of any size.
 
@@ -233,15 +234,15 @@ def export_file(
     """
     check_export_path(out, file_format)
     with make_draft(out) as draft:
-        file = write_and_reopen(member, file_format, draft, resize)
-        result = verify_file(file.run, file.metadata, member, preprocess_decoded(decoded, member.spec))
-        resize_result = verify_resizing(file.run, file.metadata, member, decoded) if resize else None
+        file = write_and_reopen(model, file_format, draft, resize)
+        result = verify_file(file.run, file.metadata, model, preprocess_decoded(decoded, model.spec))
+        resize_result = verify_resizing(file.run, file.metadata, model, decoded) if resize else None
         commit_draft(draft, out)
     return result, resize_result
 
 
 def write_and_reopen(
-    member: PredictorMember, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32",
+    model: AnsweringModel, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32",
     kept: Collection[str] = (),
 ) -> ExportedFile:  # fmt: skip
     """Write a file and open it again, without verification.
@@ -257,12 +258,12 @@ def write_and_reopen(
         check_onnx_installed()
     if file_format == "openvino":
         with tempfile.TemporaryDirectory() as folder:
-            write_openvino_source(member, Path(folder) / "model.onnx", resize)
+            write_openvino_source(model, Path(folder) / "model.onnx", resize)
             write_openvino(Path(folder) / "model.onnx", path)
         return reopen_file(path, file_format)
-    module = ExportModule(member, resize, precision=precision, kept=kept)
+    module = make_module(model, resize, precision, kept)
     write = write_onnx if file_format == "onnx" else write_pt2
-    write(capture_graph(module), make_metadata(module, member), path)
+    write(capture_graph(module), make_metadata(module, model), path)
     return reopen_file(path, file_format)
 
 
@@ -294,7 +295,7 @@ NUM_EXAMPLE_IMAGES = 3
 """Batch size of the example input; torch.export would specialise the graph on 1."""
 
 
-def capture_graph(module: ExportModule) -> ExportedProgram:
+def capture_graph(module: ExportedModule) -> ExportedProgram:
     """The graph of a module with a dynamic batch size, and dynamic height and width if the module resizes."""
     spec = module.spec
     height, width = spec.size if module.resizing is None else (spec.height + 3, spec.width + 5)
@@ -311,19 +312,19 @@ def capture_graph(module: ExportModule) -> ExportedProgram:
         return program.run_decompositions({})  # autocast becomes explicit casts
 
 
-def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetadata:
+def make_metadata(module: ExportedModule, model: AnsweringModel) -> ExportMetadata:
     """The metadata of a module's exported file."""
     return ExportMetadata(
-        task=member.task,
-        classes=member.classes,
-        image=member.spec,
+        task=model.task,
+        classes=model.classes,
+        image=model.spec,
         size="model" if module.resizing is None else "any",
         outputs=module.output_names,
         number_format=module.precision,
         version=__version__,
-        sha256=hash_model(member.model),
-        decision=member.decisions.version,
-        pixel_size=member.pixel_size,
+        sha256=hash_model(join_models(model)),
+        decision=model.decisions.version,
+        pixel_size=model.pixel_size,
     )
 
 

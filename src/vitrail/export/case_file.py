@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from ..errors import DamagedFileError
-from ..evaluate.cases import SMALLEST_PROBABILITY, CasePool
+from ..evaluate.cases import CasePool
 from ..evaluate.predictions import RegressionPredictions, decision_array
 from ..predict import exported
 from ..predict.onnx_predictor import open_session
 from ..predict.predictor import Predictor, PredictorMember
 from ..version import __version__
 from .build import ONNX_OPSET, ExportedFile, check_onnx_installed, hash_model
-from .module import ProbabilityHead, RegressionHead
-from .verify import REDUCED_TOLERANCE, TOLERANCE, VerificationResult, predict_with_member
+from .module import ProbabilityHead, RegressionHead, probabilities_to_logits
+from .verify import REDUCED_TOLERANCE, TOLERANCE, VerificationResult, predict_with_model
 
 SHARES = "shares"
 """The output with the share of each image in the answer."""
@@ -67,10 +67,7 @@ class CaseModule(nn.Module):
         if self.task == "regression":
             numbers, _, abstained = self.decision(pooled, None)
             return numbers, abstained, weights.mean(1).float()
-        logs = pooled.clamp(min=SMALLEST_PROBABILITY).log()
-        if self.task == "multilabel":
-            logs = logs - (1 - pooled).clamp(min=SMALLEST_PROBABILITY).log()
-        probabilities, _, decisions, abstained = self.decision(logs, None)
+        probabilities, _, decisions, abstained = self.decision(probabilities_to_logits(pooled, self.task), None)
         answered = decisions if self.task == "classification" else probabilities.argmax(-1)  # [1]
         chosen = answered[:, None].expand(values.shape[0], 1)
         part, weight = parts.gather(1, chosen)[:, 0], weights.gather(1, chosen)[:, 0]
@@ -143,7 +140,7 @@ def verify_case_file(
         DamagedFileError: scores or shares differ by more than is allowed.
     """
     groups = np.repeat(np.arange(len(images)), 1 + np.arange(len(images)) % 5)[: len(images)]
-    expected = Predictor([member]).add_cases(predict_with_member(member, images), groups)
+    expected = Predictor([member]).add_cases(predict_with_model(member, images), groups)
     cases, file = expected.cases, CaseFile(path)
     assert cases is not None and expected.shares is not None
     is_regression = isinstance(cases, RegressionPredictions)

@@ -11,6 +11,8 @@ from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
 from ..data.preprocess import normalize
+from ..data.source import Task
+from ..evaluate.cases import SMALLEST_PROBABILITY
 from ..evaluate.inference import DTYPES, average_outputs
 from ..model.attention import Attention
 from ..model.class_maps import to_class_maps
@@ -102,6 +104,14 @@ class ExportModule(nn.Module):
         values = self.model.features(views, keep=("pooled", "outputs"))
         pooled = values["pooled"].unflatten(0, (self.views.num_views, -1))[0]  # [B, P]
         return values["outputs"], pooled[:, -self.model.config.width :]
+
+
+def probabilities_to_logits(probabilities: Float[Tensor, "n K"], task: Task) -> Float[Tensor, "n K"]:
+    """Logits that give these probabilities of classes or labels; numbers of regression unchanged."""
+    if task == "regression":
+        return probabilities
+    logs = probabilities.clamp(min=SMALLEST_PROBABILITY).log()
+    return logs - (1 - probabilities).clamp(min=SMALLEST_PROBABILITY).log() if task == "multilabel" else logs
 
 
 class CaseScores(nn.Module):

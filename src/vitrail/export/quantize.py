@@ -27,7 +27,7 @@ from ..evaluate.precision import measure_rates
 from ..files.atomic import commit_draft, make_draft
 from ..predict import exported
 from ..predict.exported import ExportMetadata
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import AnsweringModel, as_predictor
 from . import verify
 from .build import (
     FORMAT_EXTENSIONS,
@@ -39,6 +39,7 @@ from .build import (
     write_openvino,
     write_openvino_source,
 )
+from .ensemble import join_models
 from .sensitive_layers import describe_peak, iter_kept_layers, list_overflowing, match_layers, measure_layers
 from .verify import PrecisionAgreement, check_agreement, compare_with_float32, preprocess_decoded
 
@@ -206,7 +207,7 @@ computes distances from the training images in bf16, too, and has no float16 pro
 
 
 def export_reduced_precision(
-    member: PredictorMember,
+    model: AnsweringModel,
     file_format: ExportFormat,
     precision: ExportPrecision,
     out: Path,
@@ -234,7 +235,7 @@ def export_reduced_precision(
     """
     check_export_path(out, file_format)
     check_precision_support(file_format, precision)
-    exact = replace(member, settings=replace(member.settings, precision="float32"))
+    exact = as_predictor(model).with_precision("float32")
     images = preprocess_decoded(decoded, exact.spec)
     seen = preprocess_decoded(calibration or decoded, exact.spec)
     with make_draft(out) as draft, tempfile.TemporaryDirectory() as folder:
@@ -250,10 +251,10 @@ def export_reduced_precision(
                 return write_and_reopen(exact, file_format, draft, resize, TORCH_PRECISIONS[precision], kept)
             metadata = replace(float32_file.metadata, number_format=precision)
             if file_format == "onnx":
-                quantize_onnx(onnx_path, seen, metadata, draft, exact.model, kept)
+                quantize_onnx(onnx_path, seen, metadata, draft, join_models(exact), kept)
             else:
                 standard = onnx_path.with_name("int8.onnx")
-                quantize_onnx(onnx_path, seen, metadata, standard, exact.model, kept, fuse=False)
+                quantize_onnx(onnx_path, seen, metadata, standard, join_models(exact), kept, fuse=False)
                 write_openvino(standard, draft)
             return reopen_file(draft, file_format)
 
@@ -274,7 +275,7 @@ def export_reduced_precision(
             f"{precision} file": file.run,
         }
         agreement = PrecisionAgreement(
-            precision=precision, task=member.task, num_images=len(images), same_fraction=same, difference=difference,
+            precision=precision, task=exact.task, num_images=len(images), same_fraction=same, difference=difference,
             rates=measure_rates(timed, images), kept=kept,
         )  # fmt: skip
         if not force:

@@ -12,7 +12,8 @@ from jaxtyping import Float, Float32, UInt
 from torch import Tensor, nn
 
 from ..data.preprocess import normalize, to_batch_tensor
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import Predictor
+from .ensemble import name_models
 from .module import freeze_model
 
 NUM_IMAGES, BATCH_SIZE = 32, 8
@@ -39,9 +40,8 @@ class LayerHarm:
         return (self.error / self.output) ** 0.5 if self.output else 0.0
 
 
-def measure_layers(member: PredictorMember, images: UInt[np.ndarray, "n H W C"]) -> list[LayerHarm]:
-    """The linear layers of a model in the order in which they run, measured on preprocessed images."""
-    model = freeze_model(member.model, "open", torch.float32)
+def measure_layers(predictor: Predictor, images: UInt[np.ndarray, "n H W C"]) -> list[LayerHarm]:
+    """The linear layers of each model in the order in which they run, measured on preprocessed images."""
     layers: dict[str, LayerHarm] = {}
 
     def measure(name: str, layer: nn.Linear, x: Tensor, y: Tensor) -> None:
@@ -50,12 +50,14 @@ def measure_layers(member: PredictorMember, images: UInt[np.ndarray, "n H W C"])
         harm.error += float((F.linear(round_inputs(x), round_weights(layer.weight), layer.bias) - y).square().sum())
         harm.output += float(y.square().sum())
 
-    for name, layer in model.named_modules():
-        if isinstance(layer, nn.Linear):
-            layer.register_forward_hook(lambda layer, x, y, name=name: measure(name, layer, x[0], y))
-    with torch.inference_mode():
-        for batch in to_batch_tensor(images[:NUM_IMAGES]).split(BATCH_SIZE):
-            model(normalize(batch, member.spec))
+    for prefix, member in zip(name_models(predictor), predictor.members, strict=True):
+        model = freeze_model(member.model, "open", torch.float32)
+        for name, layer in model.named_modules(prefix=prefix):
+            if isinstance(layer, nn.Linear):
+                layer.register_forward_hook(lambda layer, x, y, name=name: measure(name, layer, x[0], y))
+        with torch.inference_mode():
+            for batch in to_batch_tensor(images[:NUM_IMAGES]).split(BATCH_SIZE):
+                model(normalize(batch, member.spec))
     return list(layers.values())
 
 

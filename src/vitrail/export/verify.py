@@ -16,8 +16,9 @@ from ..evaluate.predictions import RegressionPredictions, TaskPredictions, conca
 from ..formatting import format_count
 from ..predict import exported, onnx_predictor
 from ..predict.exported import ExportMetadata
-from ..predict.predictor import Predictor, PredictorMember
+from ..predict.predictor import AnsweringModel, as_predictor
 from ..spec import ImageSpec
+from .ensemble import decisions_in_file
 
 OutputFunction = Callable[[UInt[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
 """From images to the named outputs of a file."""
@@ -54,20 +55,20 @@ class VerificationResult:
 
 
 def verify_file(
-    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, model: AnsweringModel, images: UInt[np.ndarray, "n H W C"]
 ) -> VerificationResult:
     """Compare a file with its model on preprocessed images, with batch sizes 1 and 5.
 
     Args:
-        member: the model as its interfaces open it.
+        model: as its interfaces open it.
 
     Raises:
         DamagedFileError: scores that differ by more than `TOLERANCE`, or decisions that do not follow from them.
     """
-    expected, tolerance = predict_expected(metadata, member, images)
+    expected, tolerance = predict_expected(metadata, model, images)
     tolerance = tolerance if metadata.number_format == "float32" else REDUCED_TOLERANCE
     results = [
-        _compare_outputs(parts, metadata, member, expected, tolerance) for parts in _iter_outputs(run_file, images)
+        _compare_outputs(parts, metadata, model, expected, tolerance) for parts in _iter_outputs(run_file, images)
     ]
     return VerificationResult(
         len(images), max(result.difference for result in results), max(result.num_changed for result in results)
@@ -75,15 +76,15 @@ def verify_file(
 
 
 def verify_resizing(
-    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, decoded: Sequence[np.ndarray]
+    run_file: OutputFunction, metadata: ExportMetadata, model: AnsweringModel, decoded: Sequence[np.ndarray]
 ) -> VerificationResult:
     """Compare a file that resizes by itself on decoded images with its model on the same, preprocessed images.
 
     Raises:
         DamagedFileError: scores that differ by more than `RESIZE_TOLERANCE`, or decisions that do not follow from them.
     """
-    expected = predict_with_member(member, preprocess_decoded(decoded, member.spec))
-    return _compare_outputs([run_file(image[None]) for image in decoded], metadata, member, expected, RESIZE_TOLERANCE)
+    expected = predict_with_model(model, preprocess_decoded(decoded, model.spec))
+    return _compare_outputs([run_file(image[None]) for image in decoded], metadata, model, expected, RESIZE_TOLERANCE)
 
 
 def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt[np.ndarray, "n h w C"]:
@@ -92,20 +93,20 @@ def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt[n
 
 
 def predict_expected(
-    metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
+    metadata: ExportMetadata, model: AnsweringModel, images: UInt[np.ndarray, "n H W C"]
 ) -> tuple[TaskPredictions, float]:
     """The model's predictions for images of its size, and the tolerance for the file's.
 
     If the model crops the centre, a file that resizes by itself crops these images too.
     """
-    if metadata.size == "any" and member.spec.crop_fraction != 1:
-        return predict_with_member(member, preprocess_decoded(list(images), member.spec)), RESIZE_TOLERANCE
-    return predict_with_member(member, images), TOLERANCE
+    if metadata.size == "any" and model.spec.crop_fraction != 1:
+        return predict_with_model(model, preprocess_decoded(list(images), model.spec)), RESIZE_TOLERANCE
+    return predict_with_model(model, images), TOLERANCE
 
 
-def predict_with_member(member: PredictorMember, images: UInt[np.ndarray, "n H W C"]) -> TaskPredictions:
-    """The predictions that every interface gives for preprocessed images, in the member's precision."""
-    predictor, names = Predictor([member]), [ImageName("", str(row)) for row in range(len(images))]
+def predict_with_model(model: AnsweringModel, images: UInt[np.ndarray, "n H W C"]) -> TaskPredictions:
+    """The predictions that every interface gives for preprocessed images, in the precision of the model."""
+    predictor, names = as_predictor(model), [ImageName("", str(row)) for row in range(len(images))]
     starts, batch_size = range(0, len(images), max(BATCH_SIZES)), max(BATCH_SIZES)
     batches = to_batch_tensor(images).split(batch_size)
     parts = zip(starts, batches, strict=True)
@@ -117,7 +118,7 @@ def predict_with_member(member: PredictorMember, images: UInt[np.ndarray, "n H W
 def _compare_outputs(
     parts: Sequence[Mapping[str, np.ndarray]],
     metadata: ExportMetadata,
-    member: PredictorMember,
+    model: AnsweringModel,
     expected: TaskPredictions,
     tolerance: float,
 ) -> VerificationResult:
@@ -130,7 +131,7 @@ def _compare_outputs(
             f"The exported file answers otherwise than the run: scores differ by up to {difference:.3g} on {n} "
             f"pictures, and {tolerance:g} is allowed. Nothing is kept; please report this model."
         )
-    check_decisions(outputs, metadata, member)
+    check_decisions(outputs, metadata, model)
     return VerificationResult(n, difference, int(find_changed_decisions(actual, expected).sum()))
 
 
@@ -152,13 +153,13 @@ def _join_outputs(
     return outputs, onnx_predictor.predictions_from_outputs(metadata, outputs, ("",) * n, tuple(map(str, range(n))))
 
 
-def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata, member: PredictorMember) -> None:
+def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata, model: AnsweringModel) -> None:
     """Check that a file's decisions are those that the model would draw from the file's own scores.
 
     Raises:
         DamagedFileError: they are not.
     """
-    n, rules = len(outputs[exported.ABSTAINED]), member.decisions
+    n, rules = len(outputs[exported.ABSTAINED]), decisions_in_file(model)
     probabilities = outputs.get(exported.PROBABILITIES)
     is_classification = metadata.task == "classification"
     class_probabilities = probabilities if is_classification else None
@@ -242,17 +243,17 @@ class PrecisionAgreement:
 
 
 def compare_with_float32(
-    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, model: AnsweringModel, images: UInt[np.ndarray, "n H W C"]
 ) -> tuple[float, float]:
     """Fraction of equal decisions and largest difference of two scores, with batch sizes 1 and 5.
 
     Args:
-        member: the model, in float32.
+        model: in float32.
 
     Raises:
         DamagedFileError: NaN scores, or decisions that do not follow from the file's own scores.
     """
-    expected, _ = predict_expected(metadata, member, images)
+    expected, _ = predict_expected(metadata, model, images)
     same, difference = 1.0, 0.0
     for parts in _iter_outputs(run_file, images):
         outputs, actual = _join_outputs(parts, metadata)
@@ -263,14 +264,14 @@ def compare_with_float32(
                 f"In {metadata.number_format} the exported file gives scores that are no numbers. Nothing is kept; "
                 "export in float32."
             )
-        check_decisions(outputs, metadata, member)
+        check_decisions(outputs, metadata, model)
         difference = max(difference, batch_difference)
         if n == len(images):
-            same = min(same, measure_agreement(actual, expected, member))
+            same = min(same, measure_agreement(actual, expected, model))
     return same, difference
 
 
-def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, member: PredictorMember) -> float:
+def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, model: AnsweringModel) -> float:
     """Fraction of equal classes, of equal labels one by one, or of numbers within `NUMBER_TOLERANCE`."""
     if not isinstance(predictions, RegressionPredictions):
         assert not isinstance(expected, RegressionPredictions)
@@ -278,7 +279,7 @@ def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, m
     assert isinstance(expected, RegressionPredictions)
     if predictions.masks is not None and expected.masks is not None:
         return float((predictions.masks == expected.masks).mean())
-    deviation = np.array(member.scaling.deviation if member.scaling is not None else expected.values.std(0))
+    deviation = np.array(model.scaling.deviation if model.scaling is not None else expected.values.std(0))
     differences = np.abs(predictions.values.astype(np.float64) - expected.values)
     return float((differences <= NUMBER_TOLERANCE * deviation).mean())
 

@@ -465,6 +465,15 @@ class PredictorMember:
         return MemberOutputs(np.concatenate(maps), None, confidences=np.concatenate(confidences))
 
 
+AnsweringModel = PredictorMember | Predictor
+"""One model, or several that answer together."""
+
+
+def as_predictor(model: AnsweringModel) -> Predictor:
+    """The predictor of a model; one unchanged."""
+    return model if isinstance(model, Predictor) else Predictor([model])
+
+
 def drop_skipped_groups(
     images: Sequence[ImageInput | bytes], groups: Sequence[object], skipped: Sequence[tuple[str, str]]
 ) -> list[object]:

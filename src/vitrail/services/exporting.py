@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import UInt
 
+from ..checkpoints.bundle import find_ensemble, list_members
 from ..checkpoints.decision_versions import TRAINED
 from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.decoding.decode import decode_image, read_file_bytes, read_image
@@ -24,12 +25,13 @@ from ..export.browser_page import BrowserPage, describe_for_page, explain_no_pag
 from ..export.browser_proof import BrowserProof, ProofFile, find_missing_tools, prove_page
 from ..export.browser_runtime import load_runtime
 from ..export.build import ExportFormat
+from ..export.ensemble import decisions_in_file
 from ..export.quantize import EXPORT_PRECISIONS, ExportPrecision, check_precision_support, export_reduced_precision
 from ..export.redecide import rewrite_onnx, rewrite_pt2
 from ..export.verify import (
     PrecisionAgreement,
     VerificationResult,
-    predict_with_member,
+    predict_with_model,
     preprocess_decoded,
     verify_file,
 )
@@ -37,9 +39,10 @@ from ..files import atomic
 from ..formatting import format_count
 from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
-from ..predict.predictor import PredictorMember
+from ..predict.predictor import Predictor, PredictorMember
 from ..randomness import derive
 from ..spec import ImageSpec
+from ..train.run_folder import first_run_folder
 from . import conversion, export_formats
 from .evaluation import LabelledImages, load_held_out
 from .mlflow_model import export_mlflow
@@ -144,7 +147,7 @@ def _export_as(
     model_name: str, to: str, out: Path | None, options: ExportOptions, trained_on: object | None
 ) -> ExportResult:
     known = parse_choice(to, EXPORT_TARGETS, "A model can be exported as")
-    is_run = (Path(model_name) / "plan.toml").is_file()
+    is_run = _find_plan(Path(model_name)) is not None
     if known != "web" and (options.runtime is not None or options.fetch or options.prove):
         raise UsageError(f"--runtime, --fetch and --prove are for web, whose pages run in a browser. Got --to {to}.")
     if known == "onnx" or known == "openvino" or known == "pt2" or known == "web" or known == "triton":
@@ -223,7 +226,7 @@ def measure_losses(
     their_spec = replace(predictor.spec, crop_start="down" if to == "transformers" else "even")
     plain = PredictorMember(model=model, spec=their_spec, classes=predictor.classes, task=task)
     theirs, ours = (
-        predict_with_member(one, preprocess_decoded(decoded, one.spec)) for one in (plain, predictor.single_member())
+        predict_with_model(one, preprocess_decoded(decoded, one.spec)) for one in (plain, predictor.single_member())
     )
     difference = float(np.abs(get_scores(theirs).astype(np.float64) - get_scores(ours)).max())
     what = {"classification": "softmax of its outputs", "multilabel": "sigmoid of its outputs"}.get(task, "outputs")
@@ -239,24 +242,23 @@ def _export_file(
 ) -> ExportResult:
     build.check_export_path(out, kind)
     check_precision_support(kind, options.precision)
-    predictor = open_predictor(model_name, "cpu")
-    member = predictor.single_member()
+    predictor = _open_exportable(model_name)
     calibration: list[DecodedArray] = []
     fitted = ""
     if options.precision == "int8":
-        calibration, fitted = load_calibration_images(Path(model_name), member.spec, options.calibrate, trained_on)
+        calibration, fitted = load_calibration_images(Path(model_name), predictor.spec, options.calibrate, trained_on)
     count = NUM_COMPARISON_IMAGES if options.precision == "float32" else NUM_AGREEMENT_IMAGES
-    images, origin = load_comparison_images(Path(model_name), member.spec, options.resize, trained_on, count)
+    images, origin = load_comparison_images(Path(model_name), predictor.spec, options.resize, trained_on, count)
     if options.precision != "float32":
         agreed = export_reduced_precision(
-            member, kind, options.precision, out, images, calibration, options.resize, options.force
+            predictor, kind, options.precision, out, images, calibration, options.resize, options.force
         )
         notes = [note for note in (str(agreed), origin, fitted) if note]
         return ExportResult(
             path=out, to=kind, difference=agreed.difference, num_images=agreed.num_images, agreement=agreed,
             notes=tuple(notes),
         )  # fmt: skip
-    proof, resized = build.export_file(member, kind, out, images, options.resize)
+    proof, resized = build.export_file(predictor, kind, out, images, options.resize)
     proofs, notes = [proof], [str(proof), origin]
     if resized is not None:
         proofs.append(resized)
@@ -270,9 +272,10 @@ def _export_file(
 
 def _add_case_file(model_name: str, result: ExportResult, path: Path, trained_on: object | None) -> ExportResult:
     """Write the file that pools a case beside that of a model, if the model answers cases; else change nothing."""
-    member = open_predictor(model_name, "cpu").single_member()
-    if member.case_pool is None:
+    predictor = open_predictor(model_name, "cpu")
+    if predictor.case_pool is None:
         return result
+    member = predictor.single_member()
     decoded, _ = load_comparison_images(Path(model_name), member.spec, False, trained_on)
     model_file = build.reopen_file(result.path, "onnx")
     with atomic.make_draft(path) as draft:
@@ -293,8 +296,8 @@ def _export_page(model_name: str, out: Path, options: ExportOptions, trained_on:
     missing = find_missing_tools()
     if options.prove and missing:
         raise UsageError(f"A page is proved in a browser, which needs {missing}. Without --prove it is kept unproved.")
-    member = open_predictor(model_name, "cpu").single_member()
-    if refusal := explain_no_page(member.task):
+    predictor = _open_exportable(model_name)
+    if refusal := explain_no_page(predictor.task):
         raise UsageError(refusal)
     runtime = load_runtime(options.runtime, options.fetch)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as folder, atomic.make_draft(out) as draft:
@@ -304,12 +307,12 @@ def _export_page(model_name: str, out: Path, options: ExportOptions, trained_on:
         if len(list(onnx.parent.iterdir())) > 1:
             raise UsageError(f"A web page holds a model of at most {build.MAX_EMBEDDED_BYTES:,} bytes. This has more.")
         name = Path(model_name).resolve().name
-        description = describe_for_page(member, name, find_model(model_name, quiet=True).licence)
+        description = describe_for_page(predictor, name, _read_licence(model_name))
         BrowserPage(model=onnx.read_bytes(), description=description, runtime=runtime).write(draft)
         proof, proved = None, f"not proved in a browser, which needs {missing}; then --prove does"
         if not missing:
-            files, origin = load_proof_files(Path(model_name), member.spec, trained_on)
-            proof = prove_page(draft, member, files, options.precision, options.force)
+            files, origin = load_proof_files(Path(model_name), predictor.spec, trained_on)
+            proof = prove_page(draft, predictor, files, options.precision, options.force)
             proved = f"{proof}, {origin}"
         atomic.commit_draft(draft, out)
     notes = [*verified.notes, proved]
@@ -322,15 +325,34 @@ def _export_page(model_name: str, out: Path, options: ExportOptions, trained_on:
 def _export_repository(model_name: str, out: Path, options: ExportOptions, trained_on: object | None) -> ExportResult:
     """Write a model repository of Triton around an ONNX file."""
     atomic.check_new_path(out)
-    member = open_predictor(model_name, "cpu").single_member()
+    predictor = _open_exportable(model_name)
     name = triton.choose_model_name(Path(model_name).resolve().name)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as folder, atomic.make_draft(out) as draft:
         onnx = Path(folder) / "model.onnx"
         verified = _export_file(model_name, "onnx", onnx, options, trained_on)
-        triton.write_repository(onnx, draft, name, member.classes)
+        triton.write_repository(onnx, draft, name, predictor.classes)
         atomic.commit_draft(draft, out)
     served = f"Triton serves it from this folder, by requests for the model {name}"
     return replace(verified, path=out, to="triton", notes=(*verified.notes, served))
+
+
+def _open_exportable(model_name: str) -> Predictor:
+    """The predictor of a model, or of several whose mean a file can decide on; raises UsageError for others."""
+    predictor = open_predictor(model_name, "cpu")
+    decisions_in_file(predictor)
+    return predictor
+
+
+def _read_licence(model_name: str) -> str:
+    """The licence of the weights, of an ensemble that of its first model; empty if unknown."""
+    ensemble = find_ensemble(Path(model_name))
+    return find_model(model_name if ensemble is None else str(list_members(ensemble)[0]), quiet=True).licence
+
+
+def _find_plan(model_path: Path) -> Path | None:
+    """The run folder whose data a model is tried on, of folds that of the first; None for another model."""
+    run = first_run_folder(model_path)
+    return run if (run / "plan.toml").is_file() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -430,9 +452,9 @@ def load_comparison_images(
         max_images: most images of the run, evenly spaced in its split.
     """
     why = "no run has held out any"
-    if (model_path / "plan.toml").is_file():
+    if (run := _find_plan(model_path)) is not None:
         try:
-            labelled = load_held_out(model_path, None, trained_on)
+            labelled = load_held_out(run, None, trained_on)
             if images := _sample_images(labelled, spec, max_images):
                 return images, f"on pictures of the run's own {labelled.split} split"
             why = "none of the run's own can be read"
@@ -460,12 +482,12 @@ def load_calibration_images(
         images = [decode_image(paths[place], spec) for place in places.tolist()]
         return images, f"calibrated on {format_count(len(images), 'picture')} of {source}"
     missing = "name some with --calibrate FOLDER"
-    if not (model_path / "plan.toml").is_file():
+    if (run := _find_plan(model_path)) is None:
         raise UsageError(
             f"int8 is fitted to pictures like those to come, and {model_path} is no run that has some: {missing}."
         )
     try:
-        images = _sample_images(load_held_out(model_path, "train", trained_on), spec, NUM_CALIBRATION_IMAGES)
+        images = _sample_images(load_held_out(run, "train", trained_on), spec, NUM_CALIBRATION_IMAGES)
     except (DataError, UsageError) as error:
         raise UsageError(
             f"int8 is fitted to the run's training pictures, which are not here ({error}): {missing}."
@@ -487,9 +509,9 @@ BROWSER_KINDS = ("JPEG", "WebP", "GIF", "BMP")
 def load_proof_files(model_path: Path, spec: ImageSpec, trained_on: object | None) -> tuple[list[ProofFile], str]:
     """Image files for a page to answer, and a note on their origin: a run's held-out or synthetic images."""
     why = "no run has held out any"
-    if (model_path / "plan.toml").is_file():
+    if (run := _find_plan(model_path)) is not None:
         try:
-            labelled = load_held_out(model_path, None, trained_on)
+            labelled = load_held_out(run, None, trained_on)
             files = list(_iter_proof_files(labelled, spec))
             if any(file.is_exact for file in files):
                 if len(files) == 1:  # the page saves a table of two pictures or more

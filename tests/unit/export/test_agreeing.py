@@ -19,7 +19,7 @@ from vitrail.export.verify import (
     check_agreement,
     compare_with_float32,
     measure_agreement,
-    predict_with_member,
+    predict_with_model,
 )
 
 
@@ -57,7 +57,7 @@ def test_the_same_answers_agree_wholly():
 
 def test_every_picture_that_is_answered_otherwise_counts():
     one = member()
-    labels = predict_with_member(one, pictures(one.spec, 20)).indices
+    labels = predict_with_model(one, pictures(one.spec, 20)).indices
     otherwise = sum(label != 2 for label in labels[::5])
     same, difference = compared(one, swapped)
     assert otherwise > 0 and same == pytest.approx(1 - otherwise / 20) and difference > 0.01
@@ -65,7 +65,7 @@ def test_every_picture_that_is_answered_otherwise_counts():
 
 def test_labels_count_one_by_one():
     one = member("mean, indexed", "multilabel", "labels")
-    found = predict_with_member(one, pictures(one.spec, 4))
+    found = predict_with_model(one, pictures(one.spec, 4))
     flipped = np.array(found.indicators)
     flipped[0, 0] = ~flipped[0, 0].astype(bool)
     assert measure_agreement(dataclasses.replace(found, predicted=flipped.astype(bool)), found, one) == pytest.approx(
@@ -75,7 +75,7 @@ def test_labels_count_one_by_one():
 
 def test_numbers_are_the_same_within_a_twentieth_of_their_deviation():
     one = member(task="regression")  # deviations 5, 1 and 0.1
-    found = predict_with_member(one, pictures(one.spec, 4))
+    found = predict_with_model(one, pictures(one.spec, 4))
     moved = found.values + np.array([0.2, 0.049, 0.006], np.float32)
     assert measure_agreement(dataclasses.replace(found, values=moved), found, one) == pytest.approx(2 / 3)
 

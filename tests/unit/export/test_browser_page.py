@@ -96,9 +96,9 @@ def test_a_folder_holds_every_file_that_the_page_asks_for(tmp_path):
     assert "'unsafe-inline'" not in text and "http://" not in text and "https://" not in text
 
 
-@pytest.mark.parametrize("parts", ["parts_file.js", "parts_folder.js"])
-def test_every_module_finds_what_it_imports(parts):
-    modules = browser_page._load_modules(parts)
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_every_module_finds_what_it_imports(kind):
+    modules = browser_page._load_modules(kind)
     for name, text in modules.items():
         for names, module in browser_page.IMPORT_NAMES.findall(text):
             exported = set(browser_page.EXPORT.findall(modules[module]))

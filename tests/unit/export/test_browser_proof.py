@@ -13,7 +13,7 @@ from exportable import member, pictures
 from vitrail.errors import DamagedFileError
 from vitrail.export import browser_proof
 from vitrail.export.browser_proof import BrowserAnswers, ProofFile, prove_page
-from vitrail.export.verify import predict_with_member, preprocess_decoded
+from vitrail.export.verify import predict_with_model, preprocess_decoded
 
 TASKS = [
     ("classification", "unsure"),
@@ -35,7 +35,7 @@ def files_of(spec, exact: int = 8, others: int = 0) -> list[ProofFile]:
 def answered(one, files, change=lambda table: table, refused=()):
     """The table that a page would save, after a change."""
     images = [np.load(io.BytesIO(file.data)) for file in files]
-    table = predict_with_member(one, preprocess_decoded(images, one.spec))
+    table = predict_with_model(one, preprocess_decoded(images, one.spec))
     names = tuple(file.name for file in files)
     data = change(dataclasses.replace(table, paths=names, ids=names)).csv_bytes()
     lines = [line for line in data.decode().splitlines() if line.split(",")[0] not in refused]

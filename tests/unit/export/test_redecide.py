@@ -14,7 +14,7 @@ from vitrail.evaluate.decisions import Decisions
 from vitrail.export import build
 from vitrail.export.build import export_file, hash_model
 from vitrail.export.redecide import rewrite_onnx, rewrite_pt2
-from vitrail.export.verify import predict_with_member, verify_file
+from vitrail.export.verify import predict_with_model, verify_file
 from vitrail.predict.predictor import PredictorMember
 
 ONNX = pytest.importorskip("onnx")
@@ -66,7 +66,7 @@ def test_an_onnx_file_follows_decision_after_decision_and_its_weights_stay(task,
         changed = {each for each in first if now[each] != first[each]}
         assert changed <= {f"decision.{each}" for each in ("thresholds", "choice", "sure", "prior_ratio")}
         assert told.unchanged == sum(not each.startswith("decision.") or each.endswith("temperature") for each in first)
-        expected = predict_with_member(decided(one, decisions), images)
+        expected = predict_with_model(decided(one, decisions), images)
         outputs = file.run(images)
         np.testing.assert_allclose(outputs["probabilities"], expected.probabilities, atol=2e-5)
         answers.add(outputs["decisions"].tobytes() + outputs["abstained"].tobytes())

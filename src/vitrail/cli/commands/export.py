@@ -18,10 +18,11 @@ class Export(Command):
     """Write a model for other programs, after comparing its answers with what was written.
 
     An onnx, openvino or pt2 file reads uint8 pictures [B, H, W, C] (uint16 where the plan keeps 16 bits) and gives
-    calibrated probabilities and decisions. web is a page that answers in any browser, without a server and a network.
-    The other targets are those of `vitrail convert`. Not every model has a place in all of them: models for small
-    pictures have rotary positions, which transformers, torchvision and google-npz lack; --formats says before any work
-    what a model can be written as, and which settings of a training change it.
+    calibrated probabilities and decisions; of a run of folds the mean of all models, which it holds. web is a page that
+    answers in any browser, without a server and a network. The other targets are those of `vitrail convert`. Not every
+    model has a place in all of them: models for small pictures have rotary positions, which transformers, torchvision
+    and google-npz lack; --formats says before any work what a model can be written as, and which settings of a training
+    change it.
 
       vitrail export RUN --to onnx
       vitrail export RUN --to onnx --resize --out flowers.onnx

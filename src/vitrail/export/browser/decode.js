@@ -1,7 +1,9 @@
 // From a file to what the model reads. PNG and NPY are decoded here, JPEG, WebP, GIF and BMP by the browser.
 
+import { readJpeg } from "./jpeg.js";
 import { toLevels } from "./levels.js";
 import { parseNpy } from "./npy.js";
+import { turn } from "./orientation.js";
 import { parsePng } from "./png.js";
 import { Refusal, checkSize, damaged } from "./refusal.js";
 import { fit, visibleSize } from "./resize.js";
@@ -36,14 +38,16 @@ async function parse(bytes, maxPixels) {
     throw new Refusal(`This page does not read ${kind} files; \`vitrail predict\` does. Save it as PNG.`, 415);
   }
   if (!kind) throw new Refusal("not a picture this page reads; expected JPEG, PNG, WebP, BMP, GIF or NPY files.", 415);
-  return byBrowser(bytes, kind, maxPixels);
+  if (kind !== "JPEG") return byBrowser([bytes], kind, maxPixels);
+  const { parts, orientation } = readJpeg(bytes);
+  return turn(await byBrowser(parts, kind, maxPixels), orientation);
 }
 
-// Upright, without colour management; of an animation the first frame.
-async function byBrowser(bytes, kind, maxPixels) {
+// Without colour management; of an animation the first frame.
+async function byBrowser(parts, kind, maxPixels) {
   let bitmap;
   try {
-    bitmap = await createImageBitmap(new Blob([bytes]), { colorSpaceConversion: "none", premultiplyAlpha: "none" });
+    bitmap = await createImageBitmap(new Blob(parts), { colorSpaceConversion: "none", premultiplyAlpha: "none" });
   } catch {
     throw damaged(kind, "this browser cannot decode it");
   }

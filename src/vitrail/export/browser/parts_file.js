@@ -7,6 +7,10 @@ export function openWorker() {
 
 export const readPart = async (name) => readBlocks(name).buffer;
 
+export const findGraphics = async () => ({ why: "a page in one file has no engine for it, a folder has" });
+
+export const prepare = async () => {};
+
 function readBlocks(name) {
   const blocks = [...document.querySelectorAll(`script[data-part="${name}"]`)];
   const bytes = new Uint8Array(Number(blocks[0].dataset.size));

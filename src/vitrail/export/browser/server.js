@@ -1,6 +1,6 @@
 // In place of a server: the model lies in this page, and a worker answers. Nothing is sent anywhere.
 
-import { openWorker, readPart } from "./parts.js";
+import { findGraphics, openWorker, prepare, readPart } from "./parts.js";
 import { rowOf } from "./rows.js";
 
 // The model has said no, in one sentence.
@@ -25,6 +25,8 @@ export const hearDecision = () => {};
 
 export const decisions = async () => ({ versions: [], validation: {} });
 
+const PROCESSOR = "ort-wasm-simd-threaded.wasm";
+
 let described = null;
 let worker = null;
 let asked = 0;
@@ -32,16 +34,38 @@ const waiting = new Map(); // number of a question -> what becomes of it
 
 export async function about() {
   described = JSON.parse(document.getElementById("described").textContent);
+  await prepare();
   try {
-    worker = openWorker();
-    worker.addEventListener("message", ({ data }) => receive(data));
-    worker.addEventListener("error", (event) => failed(event.message || "its worker does not start"));
-    const [model, wasm] = await Promise.all([readPart("model.onnx"), readPart("ort-wasm-simd-threaded.wasm")]);
-    await ask("start", { model, wasm, described: described.spec }, [model, wasm]);
+    const { gpu, why } = await findGraphics();
+    const found = await open(gpu).catch((problem) => {
+      if (!gpu) throw problem;
+      worker.terminate();
+      return open(null).then((plain) => ({ ...plain, why: `its engine does not start (${problem.message})` }));
+    });
+    described.engine = engineOf({ why, ...found });
   } catch (problem) {
     throw new Unreachable(`The model cannot be read: ${problem.message}`);
   }
   return described;
+}
+
+// Starts the worker with the model; gpu: the file of the engine that knows graphics processors, or nothing.
+async function open(gpu) {
+  worker = openWorker();
+  worker.addEventListener("message", ({ data }) => receive(data));
+  worker.addEventListener("error", (event) => failed(event.message || "its worker does not start"));
+  const [model, wasm] = await Promise.all([readPart("model.onnx"), readPart(gpu || PROCESSOR)]);
+  return ask("start", { model, wasm, gpu: Boolean(gpu), described: described.spec }, [model, wasm]);
+}
+
+// Which engine answers, and why no faster one.
+function engineOf({ threads, used, processor, graphics, why }) {
+  const times = graphics ? `: ${graphics.toFixed(1)} ms a picture, ${processor.toFixed(1)} ms on the processor` : "";
+  if (used) return `on the graphics processor${times}.`;
+  const disk = location.protocol === "file:";
+  const one = disk ? "a page from the disk has no more" : "more need https, or the headers COOP and COEP of its server";
+  const many = self.crossOriginIsolated ? `in ${threads} ${threads === 1 ? "thread" : "threads"}` : `in one thread: ${one}`;
+  return `on the processor, ${many}. Not on a graphics processor: ${why}${times}.`;
 }
 
 // Rows of several pictures, in order: a row of predictions with its notes, or {path, error, status}.

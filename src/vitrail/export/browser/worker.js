@@ -1,13 +1,17 @@
 // Decodes, resizes and answers pictures with ONNX Runtime, beside the page, so that the page stays alive meanwhile.
 
-import * as ort from "./ort.wasm.bundle.min.mjs";
 import { prepare } from "./decode.js";
 import { Refusal } from "./refusal.js";
 import { rint } from "./resize.js";
+import { openRuntime } from "./runtime.js";
 
 const BLOCKS = 64; // covered one after the other, at most
 const FEW = 8; // pictures that are run together while blocks are covered
+const THREADS = 4; // at most
+const TRIALS = 3; // timed runs of one picture, after one that is not
+const TOLERANCE = 1e-3; // of scores that two engines give, as a fraction of the largest, at least of 1
 
+let ort = null;
 let session = null;
 let spec = null;
 let runs = Promise.resolve(); // a session runs one batch at a time
@@ -29,11 +33,48 @@ async function receive({ data }) {
   stopped.delete(id);
 }
 
-async function start({ model, wasm, described }) {
+// Opens the model, and says with how many threads, or how a graphics processor compares.
+async function start({ model, wasm, gpu, described }) {
   spec = described;
-  ort.env.wasm.wasmBinary = wasm;
-  ort.env.wasm.numThreads = self.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
-  session = await ort.InferenceSession.create(new Uint8Array(model), { executionProviders: ["wasm"] });
+  ort = await openRuntime(gpu);
+  const threads = self.crossOriginIsolated ? Math.min(THREADS, navigator.hardwareConcurrency) : 1;
+  Object.assign(ort.env.wasm, { wasmBinary: wasm, numThreads: threads });
+  const open = (name) => ort.InferenceSession.create(new Uint8Array(model), { executionProviders: [name] });
+  session = await open("wasm");
+  return { threads, ...(gpu ? await compareEngines(open) : {}) };
+}
+
+// Takes the graphics processor where it gives the scores of the processor in less time. No session is released: that of
+// the graphics processor would lose its constants with the other one.
+async function compareEngines(open) {
+  try {
+    const graphics = await open("webgpu");
+    const [ours, theirs] = [await trial(session), await trial(graphics)];
+    const size = Math.max(1, ...ours.scores.map(Math.abs));
+    const apart = Math.max(...ours.scores.map((score, place) => Math.abs(score - theirs.scores[place]) / size));
+    const found = { processor: ours.time, graphics: theirs.time };
+    if (!(apart <= TOLERANCE)) return { why: `it gives other scores, by ${apart.toPrecision(2)}` };
+    if (theirs.time >= ours.time) return { ...found, why: "it takes longer" };
+    session = graphics;
+    return { ...found, used: true };
+  } catch (problem) {
+    return { why: `it does not run this model (${problem.message || problem})` };
+  }
+}
+
+// Scores of a drawn picture, and the shortest time in milliseconds.
+async function trial(engine) {
+  const { height, width, channels, white } = spec;
+  const values = new (spec.dtype === "uint8" ? Uint8Array : Uint16Array)(height * width * channels);
+  values.forEach((_, place) => { values[place] = ((place * 2654435761) % 1024) / 1023 * white; });
+  const images = new ort.Tensor(spec.dtype, values, [1, height, width, channels]);
+  let [time, outputs] = [Infinity, null];
+  for (let turn = 0; turn <= TRIALS; turn += 1) {
+    const began = performance.now();
+    outputs = await engine.run({ images });
+    if (turn) time = Math.min(time, performance.now() - began);
+  }
+  return { time, scores: Array.from((outputs.probabilities ?? outputs.values).data, Number) };
 }
 
 // For each file the model's outputs by name, or {error, status}.

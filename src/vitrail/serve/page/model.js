@@ -33,6 +33,7 @@ export function factsOf(about) {
   if (!["anomaly", "regression", "segmentation"].includes(about.task)) facts.push(["Probabilities", calibrationOf(about)]);
   if (!["anomaly", "segmentation"].includes(about.task)) facts.push(["Leaves unanswered", silenceOf(about)]);
   if (about.methods?.length) facts.push(["Explanations", element("ul", {}, ...about.methods.map(methodLine))]);
+  if (about.engine) facts.push(["Computed", about.engine]);
   const licence = about.licence ? [["Licence", about.licence]] : [];
   const documents = element("a", { href: "docs" }, "what programs can ask this server");
   const more = about.local ? `${about.local} in this browser` : documents;
