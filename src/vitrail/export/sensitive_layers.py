@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32, UInt
 from torch import Tensor, nn
 
 from ..data.preprocess import normalize, to_batch_tensor
-from ..predict.predictor import Predictor
+from ..predict.predictor import AnsweringModel, as_predictor
 from .ensemble import name_models
 from .module import freeze_model
 
@@ -40,9 +40,9 @@ class LayerHarm:
         return (self.error / self.output) ** 0.5 if self.output else 0.0
 
 
-def measure_layers(predictor: Predictor, images: UInt[np.ndarray, "n H W C"]) -> list[LayerHarm]:
+def measure_layers(answering: AnsweringModel, images: UInt[np.ndarray, "n H W C"]) -> list[LayerHarm]:
     """The linear layers of each model in the order in which they run, measured on preprocessed images."""
-    layers: dict[str, LayerHarm] = {}
+    predictor, layers = as_predictor(answering), dict[str, LayerHarm]()
 
     def measure(name: str, layer: nn.Linear, x: Tensor, y: Tensor) -> None:
         harm = layers.setdefault(name, LayerHarm(name))

@@ -92,7 +92,7 @@ def test_files_that_cannot_follow_are_refused(tmp_path):
     path.write_bytes(b"no model")
     with pytest.raises(DamagedFileError, match="not a whole ONNX model"):
         rewrite_onnx(path, one.decisions, "")
-    program = build.capture_graph(module := build.ExportModule(one))
+    program = build.capture_graph(module := build.make_module(one))
     path.unlink()
     build.write_onnx(program, build.make_metadata(module, one), path)
     with pytest.raises(UsageError, match=r"holds other weights \([0-9a-f]{8}\) than the run \(0000\)"):
