@@ -75,7 +75,7 @@ def uncertainty_context(
     """
     context: dict[str, Any] = {
         "calibration": None, "label_calibration": [], "selective_risk": None, "set_coverage": None, "thresholds": [],
-        "ranges": [], "agreement": [],
+        "ranges": [], "agreement": [], "extent": None,
         "abstained": estimate_proportion(predictions.abstained, groups) if predictions.abstain_reasons else None,
     }  # fmt: skip
     if predictions.targets is None or decisions.calibration:  # of anomaly, whose p-values are no probabilities
