@@ -134,6 +134,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "MLflow (pip install -c constraints.txt mlflow-skinny pandas)",
         lambda: importlib.util.find_spec("mlflow") is not None,
     ),
+    "needs_mask_oracles": (
+        "torchmetrics and pycocotools (pip install -c constraints.txt torchmetrics pycocotools)",
+        lambda: all(importlib.util.find_spec(name) is not None for name in ("torchmetrics", "pycocotools")),
+    ),
     "needs_onnxruntime_web": (
         "onnxruntime-web 1.30.0 (npm pack onnxruntime-web@1.30.0; name the file in VITRAIL_ONNXRUNTIME_WEB)",
         lambda: bool(os.environ.get("VITRAIL_ONNXRUNTIME_WEB")),

@@ -1,8 +1,4 @@
-"""IoU and Dice of masks against torchmetrics, run lengths against pycocotools, where these are installed.
-
-Without them the slow formulas in tests/unit/evaluate/test_segmentation_metrics.py and
-tests/unit/data/labels/test_run_lengths.py stand alone.
-"""
+"""IoU and Dice of masks against torchmetrics, run lengths against pycocotools."""
 
 from __future__ import annotations
 
@@ -19,9 +15,11 @@ from vitrail.evaluate.segmentation_metrics import compute_segmentation_metrics
 CLASSES, SIZE = ("ground", "stone", "crack", "never"), (37, 52)
 
 
+@pytest.mark.needs_mask_oracles
 @pytest.mark.parametrize("unknown", [0.0, 0.2])
 def test_iou_and_dice_are_those_of_torchmetrics(unknown: float):
-    metrics = pytest.importorskip("torchmetrics.classification")
+    from torchmetrics import classification as metrics
+
     generator = np.random.default_rng(0)
     answers = generator.choice(3, p=[0.7, 0.25, 0.05], size=(5, *SIZE)).astype(np.uint8)
     truths = np.where(generator.random(answers.shape) < 0.7, answers, (answers + 1) % 3).astype(np.uint8)
@@ -46,9 +44,11 @@ def test_iou_and_dice_are_those_of_torchmetrics(unknown: float):
         assert vars(ours.per_class[3])[kind] is None
 
 
+@pytest.mark.needs_mask_oracles
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.9, 1.0])
 def test_run_lengths_are_those_of_pycocotools(share: float):
-    coco = pytest.importorskip("pycocotools.mask")
+    from pycocotools import mask as coco
+
     mask = np.random.default_rng(1).random(SIZE) < share
     theirs = coco.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"].decode()
     assert compress_counts(encode_coco_counts(mask)) == theirs

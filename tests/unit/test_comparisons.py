@@ -62,6 +62,7 @@ def test_a_plan_that_is_one_by_hand_word_for_word_has_its_rows(tmp_path):
     results = script("making.records").Results("trial", tmp_path)
     for plan, accuracy in {"larger": 0.93, "smaller": 0.9}.items():
         results.rows.append({"case": "digits-0.5", "plan": plan, "seed": 0, "val_accuracy": accuracy})
+    results.write({})
     for _ in range(2):  # the second time they are there
         plans.lend(results, "digits-0.5", "smaller")
     assert len(results.rows) == 3

@@ -83,7 +83,8 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
 
 
 def test_only_known_things_can_be_chosen():
-    assert measure.select_benchmarks(()) == measure.BENCHMARK_KINDS
+    assert measure.select_benchmarks(()) == ("inference", "training", "loading", "predicting")
+    assert measure.select_benchmarks(("openvino", "onnx")) == ("onnx", "openvino")
     assert measure.select_benchmarks(("training", "inference")) == ("inference", "training")
-    with pytest.raises(UsageError, match=r"inference, training, loading, predicting\. Got 'speed'\."):
+    with pytest.raises(UsageError, match=r"inference, training, loading, predicting, onnx, openvino\. Got 'speed'\."):
         measure.select_benchmarks(("speed",))

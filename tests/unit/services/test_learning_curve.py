@@ -70,6 +70,7 @@ def run(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.wide
 def test_the_command_and_python_tell_the_same_curve(run, capsys):
     curve = Run(run).learning_curve()
     assert curve.figure == "accuracy" and curve.split == "test" and curve.images[2] + curve.held_out < 120

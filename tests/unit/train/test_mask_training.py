@@ -246,6 +246,7 @@ def test_queries_learn_beside_the_fitted_head_and_stay_only_if_better(
     assert kept == (0 if chosen["name"] in ("the start, frozen", "tuned, without queries") else 6)
 
 
+@pytest.mark.wide
 def test_queries_alone_learn_drawn_scenes():
     """Of frozen patches and a head of zeros, whose loss is that of three equal classes."""
     config = dataclasses.replace(DENSE, image_size=(32, 32), upsample=4, queries=6, query_blocks=2)
