@@ -19,6 +19,7 @@ import numpy as np
 from ..checkpoints import bundle, decision_versions
 from ..checkpoints.decision_versions import TRAINED
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.drift import FALSE_ALARMS, MONTH_DAYS, SCORE, ScoredImages, collect_measures, describe_promise
 from ..evaluate.subgroups import SubgroupReport
 from ..files import atomic, strict_json
@@ -111,6 +112,7 @@ class WatchPlan:
     """Mean days to a false alarm, at least."""
     measures: list[str]
     reference: int
+    only_good: bool
     """Held-out images that the stream is compared with."""
     groups: int | None
     abstained: float
@@ -239,7 +241,9 @@ def _plan_watch(run: DecidedRun, folder: Path) -> WatchPlan | None:
     """What a watch promises; None where no single model answers."""
     if run.kept is None:
         return None
-    facts, n = run.facts, len(run.predictions)
+    facts, n, reference = run.facts, len(run.predictions), len(run.predictions)
+    if isinstance(run.metrics, AnomalyMetrics) and run.metrics.good:
+        reference = run.metrics.good  # as most of what comes in use are
     names = (SCORE,) if facts.task == "anomaly" else facts.classes
     has_distances = (folder / "model" / bundle.FEATURE_STATS_FILE).is_file()
     nothing = ScoredImages(
@@ -251,7 +255,8 @@ def _plan_watch(run: DecidedRun, folder: Path) -> WatchPlan | None:
         promise=describe_promise(FALSE_ALARMS, run.metrics.groups is not None),
         days=MONTH_DAYS / FALSE_ALARMS,
         measures=list(collect_measures(facts.task, names, nothing)),
-        reference=n,
+        reference=reference,
+        only_good=facts.task == "anomaly",
         groups=run.metrics.groups,
         abstained=sum(abstained) / n,
         has_page=(folder / "watch" / "watch.html").is_file(),

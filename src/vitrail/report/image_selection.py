@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import numpy as np
 from jaxtyping import Bool
 
@@ -29,17 +31,29 @@ def select_with_worst(predictions: TaskPredictions, decisions: Decisions, k: int
 
 
 def select_images(predictions: TaskPredictions, k: int) -> np.ndarray:
-    """Rows of the k worst predictions, then of up to k others; rows without a known target are left out.
-
-    Of good images alone that have anomaly scores: the largest scores.
-    """
+    """Rows of the k worst predictions, then of up to k others; rows without a known target are left out."""
     if isinstance(predictions, ClassificationPredictions):
-        if predictions.scores is not None and predictions.targets is not None and not predictions.targets.any():
-            return np.argsort(-predictions.scores, kind="stable")[: 2 * k]
+        if predictions.scores is not None and predictions.targets is not None:
+            return select_scored_images(predictions.scores, predictions.targets, predictions.indices, k)
         return thumbnails.select_class_images(predictions, k)
     if isinstance(predictions, MultilabelPredictions):
         return select_multilabel_images(predictions, k)
     return select_regression_images(predictions, k)
+
+
+def select_scored_images(scores: np.ndarray, targets: np.ndarray, called: np.ndarray, k: int) -> np.ndarray:
+    """Rows of an anomaly table: good images that are called defects, the largest scores first, and defects that are
+    called good, the smallest first, k in turn; then of those that are called right k / 2 defects and k / 2 good ones,
+    the largest scores first. Of good images alone 2k by their scores.
+    """
+    order = np.argsort(-scores, kind="stable")
+    if not (targets == 1).any():
+        return order[: 2 * k]
+    alarms, escapes = order[(targets[order] == 0) & (called[order] == 1)], order[::-1]
+    escapes = escapes[(targets[escapes] == 1) & (called[escapes] == 0)]
+    turns = [row for pair in zip_longest(alarms.tolist(), escapes.tolist()) for row in pair if row is not None]
+    right = [order[(targets[order] == kind) & (called[order] == kind)][: k // 2] for kind in (1, 0)]
+    return np.concatenate([np.array(turns[:k], np.int64), *right])
 
 
 def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.ndarray:

@@ -197,6 +197,12 @@ def _describe_training(record: RunRecord) -> str:
             f"{format_count(facts.images_seen, 'good image')}, taken in {facts.seconds:,.0f} s, are the bank that a "
             "new image is compared with."
         )
+    if not facts.steps:
+        return (
+            f"No step: the network stays as it is. A linear head was fitted to the features of the training images, "
+            f"computed once ({facts.images_seen:,} pictures with those for validation and mirrored ones, "
+            f"{facts.seconds:,.0f} s)."
+        )
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
     neutral = dict.fromkeys(AUGMENTATION_SETTINGS, 0) | NEUTRAL_VALUES
     used = {name: recipe[name] for name, value in neutral.items() if recipe.get(name, value) != value}
@@ -214,7 +220,10 @@ def _describe_selection(record: RunRecord) -> str:
     if record.facts.task == "anomaly":
         return "There was none to choose; the limit of an alarm follows from the good images of the bank alone."
     if record.facts.start != "from scratch":
-        return "The way of tuning was chosen on the validation images, never on the test images."
+        what = (
+            "The way of tuning" if record.facts.steps else "Which features the head reads, and how strongly it is held,"
+        )
+        return f"{what} was chosen on the validation images, never on the test images."
     mean = " (their running mean)" if record.section("recipe").get("ema_decay") else ""
     return f"The weights{mean} after the last step, whose number was fixed before the first; no figure chose it."
 

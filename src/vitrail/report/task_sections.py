@@ -178,6 +178,10 @@ def anomaly_context(predictions: ClassificationPredictions, images: Thumbnails) 
     order = order[np.argsort(-scores[order], kind="stable")].tolist()
     return {
         "scores": draw_scores(predictions),
+        "counts": {
+            "missed": int(((targets == 1) & (found == 0)).sum()),
+            "alarms": int(((targets == 0) & (found == 1)).sum()),
+        },
         "missed": [captioned[row] for row in order[::-1] if targets[row] == 1 and found[row] == 0],
         "alarms": [captioned[row] for row in order if targets[row] == 0 and found[row] == 1],
         "others": [captioned[row] for row in order if targets[row] == found[row]],

@@ -28,7 +28,8 @@ from ..formatting import format_count
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import Predictor, hash_predictor
 from ..report import provenance, watch_page
-from ..train.run_folder import find_run
+from ..train.calibration_file import read_calibration
+from ..train.run_folder import RunFolder, find_run
 from .evaluation import (
     ALL_IMAGES,
     LabelledImages,
@@ -114,7 +115,7 @@ def watch(
     found, notes = _find_images(run, paths, request)
     predictor = open_predictor(run, device)
     predictor.single_member()
-    own = None if request.normal is not None else load_held_out(run, None, source_object)
+    own = None if request.normal is not None else _open_reference(run, predictor, source_object)
     cache = _ScoreCache(find_run(run) / WATCH_FOLDER, predictor)
     names = _score_names(predictor)
     stream = [cache.score(found.labelled(), found.keys(), names, request.skip_bad, track, found.times, found.groups)]
@@ -125,12 +126,13 @@ def watch(
             f"No picture of {', '.join(map(str, paths))} is of {request.since} or later. Give an earlier --since, or "
             "say with --date which column has the days."
         )
-    if own is not None:
+    if isinstance(own, ScoredImages):
+        reference, described = own, f"{format_count(len(own), 'good picture')}, each judged by a bank without it"
+    elif own is not None:
         keys = [f"held out|{own.split}|{own.source.ids[row]}" for row in own.rows.tolist()]
         reference = cache.score(own, keys, names, request.skip_bad, track, None, get_groups(own.source, own.rows))
-        described = (
-            f"{format_count(len(reference), 'picture')} of {own.source.name} that the run has held out ({own.split})"
-        )
+        what = "good picture" if predictor.task == "anomaly" else "picture"
+        described = f"{format_count(len(reference), what)} of {own.source.name} that the run has held out ({own.split})"
     else:
         assert request.normal is not None
         until = images.times.astype("datetime64[D]") <= np.datetime64(request.normal)
@@ -156,6 +158,30 @@ def watch(
     report = replace(report, page=str(page))
     atomic.write_bytes(page, watch_page.render_watch_page(report, predictor.spec).encode("utf-8", "replace"))
     return report
+
+
+def _open_reference(run: Path, predictor: Predictor, source_object: object | None) -> LabelledImages | ScoredImages:
+    """What a stream is compared with: the held-out images; of an anomaly run the good ones, as most of a stream are,
+    and without held-out ones the scores of those in the bank, each by a bank without it.
+
+    Raises:
+        UsageError, DataError: as `load_held_out`.
+        DamagedFileError: calibration.csv of an anomaly run cannot be read.
+    """
+    if predictor.task != "anomaly":
+        return load_held_out(run, None, source_object)
+    if not (Path(run) / "metrics-train.json").is_file():
+        own = load_held_out(run, None, source_object)
+        good = own.rows[own.source.targets[own.rows] == 0]
+        if len(good):
+            return replace(own, rows=good)
+    scores, groups = read_calibration(RunFolder.open_existing(run).calibration_file)
+    n = len(scores)
+    return ScoredImages(
+        ids=tuple(map(str, range(n))), times=np.zeros(n, "datetime64[s]"),
+        groups=groups if len(np.unique(groups)) < n else None, distances=None, scores=scores[:, None],
+        abstained=np.zeros(n, bool),
+    )  # fmt: skip
 
 
 def _score_names(predictor: Predictor) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.predictions import ClassificationPredictions
+from vitrail.report.image_selection import select_scored_images
 from vitrail.report.thumbnails import (
     THUMBNAILS_FILE,
     load_thumbnails,
@@ -93,3 +94,13 @@ def test_wrong_thumbnails_are_refused(tmp_path):
     (tmp_path / THUMBNAILS_FILE).write_bytes(b"not an archive")
     with pytest.raises(DamagedFileError, match=r"thumbnails\.npz must hold the arrays"):
         load_thumbnails(tmp_path)
+
+
+def test_of_anomaly_scores_the_worst_of_both_kinds_come_first():
+    scores = np.array([0.1, 0.9, 0.2, 0.8, 0.7, 0.3, 0.6, 0.05])
+    targets = np.array([1, 0, 1, 1, 0, 0, 1, 0])
+    called = (scores > 0.5).astype(int)
+    # false alarms 1, 4; escapes 0, 2; right: defects 3, 6, good ones 5, 7
+    assert select_scored_images(scores, targets, called, 4).tolist() == [1, 0, 4, 2, 3, 6, 5, 7]
+    assert select_scored_images(scores, targets, called, 2).tolist() == [1, 0, 3, 5]
+    assert select_scored_images(scores, np.zeros(8, int), called, 2).tolist() == [1, 3, 4, 6]

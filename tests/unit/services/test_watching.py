@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import vitrail
+from good_parts import draw_part, draw_parts, save_weights
 from quick_fits import LEARNING, digits, threads_kept  # noqa: F401 - a fixture
 from unit.report.test_page import Balanced
 from vitrail.cli.main import main
@@ -221,3 +222,19 @@ def test_images_that_cannot_be_read_are_left_out_on_request(world, tmp_path):
 def test_a_score_log_of_another_ending_is_refused_before_the_model_is_read(capsys):
     assert main(["serve", "run", "--score-log", "scores.csv"]) == 2
     assert "ends in .jsonl. Got --score-log scores.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+def test_a_line_of_parts_is_compared_with_good_ones(held_out, tmp_path):
+    source, stream = draw_parts(tmp_path / "parts"), tmp_path / "stream"
+    run = vitrail.fit(
+        source if held_out else source / "train", task="anomaly", weights=save_weights(tmp_path / "theirs"),
+        out=tmp_path / "run", device="cpu", quiet=True, settings={"compute.threads": 1},
+    )  # fmt: skip
+    stream.mkdir()
+    for seed in range(300, 306):
+        Image.fromarray(draw_part(seed)).save(stream / f"{seed}.png")
+    report = run.watch(stream, "2026-01-01")
+    expected = "4 good pictures of parts that the run has held out (test)"
+    assert report.reference == (expected if held_out else "12 good pictures, each judged by a bank without it")
+    assert report.days[-1].n == 6 and not report.days[-1].alarms
