@@ -112,8 +112,9 @@ class WatchPlan:
     """Mean days to a false alarm, at least."""
     measures: list[str]
     reference: int
-    only_good: bool
     """Held-out images that the stream is compared with."""
+    only_good: bool
+    """Whether those with a defect are left out of them."""
     groups: int | None
     abstained: float
     """Share of these without an answer."""

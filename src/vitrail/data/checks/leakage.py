@@ -124,12 +124,13 @@ def _check_copies_across_splits(
             continue
         are = "is" if one else "are"
         kind = f"{are} also" if how == "exact" else f"{are} nearly the same as one"
-        why = "" if how == "exact" else " (resized, compressed, cropped, or the same thing twice)"
+        why = "" if how == "exact" else " (resized, compressed, cropped, the same thing twice, or two that look alike)"
+        may = "will" if how == "exact" else "may"
         yield DataIssue(
             code=f"{how}-copies-in-{drop}-and-{keep}",
             severity="warning",
             text=f"{format_count(len(held), 'picture')} of {keep} {kind} in {drop}{why}, so the figure on "
-            f"{keep} will be too good.{seen}",
+            f"{keep} {may} be too good.{seen}",
             advice=EXCLUDE_ADVICE,
             rows=tuple(sorted(held)),
             groups=tuple(ordered),
