@@ -200,7 +200,7 @@ def _describe_training(record: RunRecord) -> str:
     if not facts.steps:
         return (
             f"No step: the network stays as it is. A linear head was fitted to the features of the training images, "
-            f"computed once ({facts.images_seen:,} pictures with those for validation and mirrored ones, "
+            f"computed once ({format_count(facts.images_seen, 'picture')} with those for validation and mirrored ones, "
             f"{facts.seconds:,.0f} s)."
         )
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
