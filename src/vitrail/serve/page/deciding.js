@@ -5,6 +5,7 @@ import { decisions as askDecisions, useDecision } from "./server.js";
 import { counted, fixed } from "./words.js";
 
 const Z = 1.959963984540054; // of 95 %
+const RARE = [undefined, 0.05129329438755053, 0.35536151069866195, 0.8176914471639534]; // gammaincinv(k, 0.05)
 const NAME = "NAME";
 const MOVED_CLASSES = "What it costs at a stated prevalence of more than two classes is printed by vitrail decide RUN.";
 
@@ -172,12 +173,16 @@ export function rate(count, total) {
   return `${count} of ${total}: ${((100 * count) / total).toFixed(1)} % (${low} to ${high})`;
 }
 
+// As vitrail.stats.intervals.wilson_interval, which explains both corrections.
 function wilson(count, total) {
   const share = count / total;
-  const middle = share + Z ** 2 / (2 * total);
-  const half = Z * Math.sqrt((share * (1 - share)) / total + Z ** 2 / (4 * total ** 2));
-  const all = 1 + Z ** 2 / total;
-  return [Math.max(0, (middle - half) / all), Math.min(1, (middle + half) / all)];
+  const z = Z * (1 + 1 / total);
+  const middle = share + z ** 2 / (2 * total);
+  const half = z * Math.sqrt((share * (1 - share)) / total + z ** 2 / (4 * total ** 2));
+  const all = 1 + z ** 2 / total;
+  const low = count ? Math.min((middle - half) / all, (RARE[count] ?? Infinity) / total) : 0;
+  const rest = total - count;
+  return [low, rest ? Math.max((middle + half) / all, 1 - (RARE[rest] ?? Infinity) / total) : 1];
 }
 
 function floats(text) {
