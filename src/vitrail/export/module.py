@@ -274,6 +274,13 @@ class _Float32Linear(nn.Linear):
             return F.linear(x.float(), self.weight, self.bias)
 
 
+class _Float32LayerNorm(nn.LayerNorm):
+    """A norm of float32 numbers: a graph has one type for its input and its weights, and squares overflow float16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.float())
+
+
 def freeze_model(model: nn.Module, attention: AttentionChoice, dtype: torch.dtype, kept: Collection[str] = ()) -> ViT:
     """A copy for inference, without gradient checkpointing, with one attention path and one precision of matrices.
 
@@ -291,6 +298,8 @@ def freeze_model(model: nn.Module, attention: AttentionChoice, dtype: torch.dtyp
                 part.__class__ = _Float32Linear
             else:
                 part.to(dtype)
+        if isinstance(part, nn.LayerNorm) and dtype == torch.float16:
+            part.__class__ = _Float32LayerNorm
     return frozen
 
 

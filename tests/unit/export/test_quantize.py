@@ -94,3 +94,10 @@ def test_a_file_that_decides_otherwise_is_kept_only_by_force(tmp_path, monkeypat
 def test_what_a_kind_of_file_cannot_compute_in_is_refused_at_once(kind, precision, other, tmp_path):
     with pytest.raises(UsageError, match=rf"and not in {precision}\. Use --to {other} for it"):
         export_reduced_precision(member(), kind, precision, tmp_path / f"model.{kind}", [], [])
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("parts", ["probe, no class token", "soft splits"])
+def test_a_norm_that_is_given_float16_computes_in_float32(parts, tmp_path):
+    agreed = made(member(parts, decided="calibrated"), "onnx", "float16", tmp_path / "model.onnx")
+    assert agreed.same_fraction == 1 and agreed.difference < 0.02
