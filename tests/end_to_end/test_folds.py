@@ -277,7 +277,8 @@ def tables_of(vitrail, model, flowers, tmp_path) -> list[list[str]]:
     return list(csv.reader(out.read_text().splitlines()))
 
 
-@pytest.mark.parametrize("kind", ["onnx", pytest.param("pt2", marks=pytest.mark.wide)])
+@pytest.mark.wide
+@pytest.mark.parametrize("kind", ["onnx", "pt2"])
 def test_all_folds_become_one_file_that_answers_as_they_do_together(vitrail, folds, flowers, tmp_path, kind):
     run = shutil.copytree(folds, tmp_path / "run")
     answer = vitrail("export", run, "--to", kind)

@@ -224,6 +224,7 @@ def asked(tuned: tuple[Path, list[Event]]) -> tuple[Path, list[Event]]:
     return root / "asked", fit(root / "asked", root / "scenes", root / "theirs", steps=40, overrides=changes)
 
 
+@pytest.mark.wide
 def test_queries_learn_beside_the_fitted_head_and_stay_only_if_better(
     tuned: tuple[Path, list[Event]], asked: tuple[Path, list[Event]]
 ):
@@ -267,6 +268,7 @@ def test_queries_alone_learn_drawn_scenes():
     assert losses[0] < 1.3 and losses[-1] < 0.6 * losses[0]
 
 
+@pytest.mark.wide
 def test_a_run_whose_queries_do_not_help_has_a_model_without_them(
     tuned: tuple[Path, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -463,6 +465,7 @@ def test_the_slowdown_is_the_time_of_work_over_that_of_its_processors():
     assert features.measure_slowdown(on_gpu, 36.0, 12.0) == 1
 
 
+@pytest.mark.wide
 def test_where_features_take_too_long_a_part_of_the_pictures_teaches(
     tuned: tuple[Path, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -484,6 +487,7 @@ def test_where_features_take_too_long_a_part_of_the_pictures_teaches(
 # -- Tiles
 
 
+@pytest.mark.wide
 def test_large_pictures_are_read_in_tiles_that_share_a_grid(tmp_path: Path):
     source = draw_scenes(tmp_path / "scenes", 6, (80, 96))
     weights = save_weights(tmp_path / "theirs", dataclasses.replace(SHAPE, image_size=(32, 32)))
