@@ -45,7 +45,7 @@ def naive(model: Path, port: int) -> None:
 
     @app.post("/predict")
     def predict(file: UploadFile) -> dict[str, object]:
-        return tutorial.answer(tutorial.chances(tutorial.decoded(file.file)[None])[0])
+        return tutorial.answer(tutorial.chances(tutorial.decode_image(file.file)[None])[0])
 
     app.get("/health")(lambda: {"ready": True})
     uvicorn.run(app, port=port, log_level="error")

@@ -60,6 +60,12 @@ BANK_DEPTH = 2 / 3
 solar cells the eighth block of 12 had an AUROC of 0.875, the last one of 0.783 (EXPERIMENTS.md)."""
 MIN_MASKS, MASK_BATCH = 10, 4
 """Training pictures with masks from which tuning pays, and pictures of a step."""
+ENOUGH_MASKS = 20
+"""Training pictures with masks that the minutes are to hold passes over, when a size is chosen: fine parts count for
+more than further pictures. Two minutes of a core, drawn pictures, mean IoU: 20 of 448 pixels 0.806, 200 of them shrunk
+until they fitted 0.710 (EXPERIMENTS.md)."""
+TUNED_FIT_SHARE = 0.2
+"""As `FIT_SHARE`, where the head's fit only begins what tuning goes on with."""
 MASK_UPSAMPLE = 4
 """Rows and columns of parts of a patch that have outputs of their own in tuning."""
 PART_FIELDS = ("upsample", "queries", "query_blocks")
@@ -376,10 +382,17 @@ def _choose_image_size(
     ]
     chosen = fitting[-1] if fitting else sizes[0]
     passes = "all patches of" if base.head == "bank" else f"about {MIN_PASSES} passes over"
+    counted = _count_passed_images(fingerprint, base)
+    some = f"{counted} of " if counted < fingerprint.num_images else ""
     return chosen, (
-        f"{strips}of {', '.join(names)}, what leaves {seconds / 60:g} minutes for {passes} "
+        f"{strips}of {', '.join(names)}, what leaves {seconds / 60:g} minutes for {passes} {some}"
         f"{format_count(fingerprint.num_images, 'picture')}"
     )
+
+
+def _count_passed_images(fingerprint: DatasetFingerprint, model: ViTConfig) -> int:
+    """The training pictures that the minutes are to hold passes over."""
+    return min(fingerprint.num_images, ENOUGH_MASKS) if model.is_dense else fingerprint.num_images
 
 
 def _estimate_seconds(fingerprint: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
@@ -388,7 +401,7 @@ def _estimate_seconds(fingerprint: DatasetFingerprint, model: ViTConfig, runtime
     """
     forward_passes = 2.0 if model.head == "bank" else 2.2 + MIN_PASSES * (3 - 2 * frozen)
     speed = _device_speed(replace(runtime, precision="float32") if model.head == "bank" else runtime)
-    return fingerprint.num_images * forward_operations(model) * forward_passes / speed
+    return _count_passed_images(fingerprint, model) * forward_operations(model) * forward_passes / speed
 
 
 def _device_speed(runtime: Runtime) -> float:
@@ -566,6 +579,8 @@ def drop_steps(recipe: Recipe) -> tuple[Recipe, Reasons]:
 # -- Time budget to step count: feature extraction is measured, the rest of the time is for steps
 
 FINETUNE_EVALUATIONS = 3
+EVALUATION_SHARE = 0.15
+"""Fraction of the minutes that evaluations on masks may take, if that is one evaluation or more."""
 MIN_FINETUNE_STEPS = 10
 """With fewer the probe is the result."""
 WARM_UP_IMAGES, MEASURED_IMAGES = 4, 32
@@ -605,8 +620,11 @@ def finalize_finetune_plan(
     spent += before
     measured = throughput.measure_throughput(context)
     if plan.minutes:
-        aside = 0.0 if plan.recipe.evaluate_every or not plan.model.is_dense else FINETUNE_EVALUATIONS * evaluation
-        plan, why = fix_finetune_steps(plan, spent, measured, request, world_size, aside)
+        evaluations, aside = FINETUNE_EVALUATIONS, 0.0
+        if plan.model.is_dense and not plan.recipe.evaluate_every:
+            evaluations = count_evaluations(plan.minutes, evaluation)
+            aside = evaluations * evaluation
+        plan, why = fix_finetune_steps(plan, spent, measured, request, world_size, aside, evaluations)
     else:
         plan, why = _evaluate_rarely(plan)
     return plan, reasons | why, measured if plan.recipe.steps else NO_THROUGHPUT, spent
@@ -646,7 +664,8 @@ def _limit_head_images(context: PlanContext, request: TrainRequest) -> tuple[Pla
         return plan, {}, None
     each = measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4)
     seconds = count * each
-    fraction = math.floor(100 * FIT_SHARE * 60 * plan.minutes / seconds) / 100
+    share = FIT_SHARE if plan.finetune.method == "probe" else TUNED_FIT_SHARE
+    fraction = math.floor(100 * share * 60 * plan.minutes / seconds) / 100
     if fraction >= 1:
         return plan, {}, each
     limited = replace(plan, finetune=replace(plan.finetune, head_fraction=max(fraction, MIN_MASKS / count)))
@@ -680,6 +699,7 @@ def fix_finetune_steps(
     request: TrainRequest,
     world_size: int = 1,
     aside: float = 0.0,
+    evaluations: int = FINETUNE_EVALUATIONS,
 ) -> tuple[Plan, Reasons]:
     """The plan with as many steps as its minutes leave; with too few, the probe is the result.
 
@@ -687,6 +707,7 @@ def fix_finetune_steps(
         spent: seconds of all features and probes, and of a teacher that is trained before them.
         world_size: number of ranks; several cannot end with the probe and make at least `MIN_FINETUNE_STEPS`.
         aside: seconds between the steps.
+        evaluations: during the steps, unless their number was asked for.
 
     Raises:
         UsageError: the probe is the result, and a requested setting needs steps.
@@ -704,7 +725,7 @@ def fix_finetune_steps(
         if plan.distill.is_enabled:
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
         return _end_with_probe(plan, reason, "Give more --minutes", request)
-    plan, why_rarely = _evaluate_rarely(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)))
+    plan, why_rarely = _evaluate_rarely(replace(plan, recipe=replace(recipe, steps=steps)), evaluations)
     return plan, {"recipe.steps": why} | why_rarely
 
 
@@ -735,12 +756,17 @@ def _end_with_probe(plan: Plan, reason: str, advice: str, request: TrainRequest)
     return dataclasses.replace(plan, finetune=start, recipe=recipe, model=model), reasons
 
 
-def _evaluate_rarely(plan: Plan) -> tuple[Plan, Reasons]:
+def count_evaluations(minutes: float, seconds: float) -> int:
+    """Evaluations on masks during the steps, of so many seconds each: three, or fewer where they are slow."""
+    return max(1, min(FINETUNE_EVALUATIONS, int(EVALUATION_SHARE * 60 * minutes / max(seconds, 1e-9))))
+
+
+def _evaluate_rarely(plan: Plan, evaluations: int = FINETUNE_EVALUATIONS) -> tuple[Plan, Reasons]:
     """The plan with few evaluations: they cost as much as many steps, and the probe's metrics are known."""
     if plan.recipe.evaluate_every:
         return plan, {}
-    every = max(1, -(-plan.recipe.steps // FINETUNE_EVALUATIONS))
-    rarely = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, evaluate_every=every))
+    every = max(1, -(-plan.recipe.steps // evaluations))
+    rarely = replace(plan, recipe=replace(plan.recipe, evaluate_every=every))
     return rarely, {"recipe.evaluate_every": "rarely: the probe has told already what to expect"}
 
 

@@ -122,3 +122,14 @@ def test_several_processes_make_the_fewest_steps_where_one_would_end_with_the_pr
     assert reasons["recipe.steps"] == "1 minutes less 50 s for features, 0.500 s a step"
     found, _ = finetune_planner.fix_finetune_steps(plan, 58.0, PACE, TrainRequest(data=DataSettings()))
     assert found.finetune.method == "probe"
+
+
+def test_slow_evaluations_on_masks_are_fewer():
+    fifty_masks = 15.0
+    assert [finetune_planner.count_evaluations(minutes, fifty_masks) for minutes in (1, 2, 4, 5, 20)] == [1, 1, 2, 3, 3]
+    assert finetune_planner.count_evaluations(2, 0.0) == 3
+    plan = dataclasses.replace(Plan(), finetune=FinetuneSettings(weights="x"), minutes=1.0)
+    for evaluations, every in ((1, 120), (3, 40)):
+        wishes = TrainRequest(data=DataSettings())
+        found, _ = finetune_planner.fix_finetune_steps(plan, 0.0, PACE, wishes, evaluations=evaluations)
+        assert (found.recipe.steps, found.recipe.evaluate_every) == (120, every)

@@ -293,12 +293,30 @@ def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
     assert frozen[-1] == 0
 
 
+def test_further_pictures_with_masks_do_not_shrink_all_of_them():
+    shape = dataclasses.replace(
+        BOTH, width=384, depth=12, heads=6, mlp_width=1536, patch=(14, 14), image_size=(518, 518)
+    )
+    some = weights.StartCheckpoint(
+        name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest=""
+    )
+    wishes = dataclasses.replace(WISHES, minutes=2.0)
+    sizes, why = [], ""
+    for count in (5, 20, 200, 20_000):
+        masks = dataclasses.replace(PHOTOS, task="segmentation", height=448, width=448, num_images=count)
+        plan, reasons = finetune_planner.draft_finetune_plan(masks, wishes, CPU, some)
+        sizes.append(plan.model.image_size[0])
+        why = reasons["model.image_size"]
+    assert sizes == [sizes[0]] * 4 and sizes[0] > 224
+    assert why.endswith("what leaves 2 minutes for about 4 passes over 20 of 20,000 pictures")
+
+
 @pytest.mark.parametrize(
     ("size", "task", "grid"),
     [
         ((60, 2000), "classification", (3, 85)),
         ((2000, 60), "anomaly", (144, 4)),
-        ((60, 2000), "segmentation", (4, 144)),
+        ((60, 2000), "segmentation", (6, 170)),
     ],
 )
 def test_strips_keep_their_shape_in_as_many_patches_as_a_square(size, task, grid):
