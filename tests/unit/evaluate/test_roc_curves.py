@@ -111,6 +111,19 @@ def test_net_benefit_of_an_example_that_is_worked_by_hand():
     assert decided.gain.y[0] == pytest.approx(0.15 - 0.1 / 3 - (0.2 - 0.8 / 3))
 
 
+def test_net_benefit_is_that_of_a_published_example():
+    """The 750 patients of the tutorial of R's `dcurves` (Sjoberg, Vickers): 105 have cancer, 24 of them and 91 of the
+    others a family history; its own figures of acting on a family history and of acting on all."""
+    positive = np.repeat([True, True, False, False], [24, 81, 91, 554])
+    family_history = np.repeat([1.0, 0.0, 1.0, 0.0], [24, 81, 91, 554])
+    decided = curves.decision_curve(CurveSample(positive, family_history), [0.05, 0.1, 0.2, 0.3])
+    assert decided.prevalence == 0.14
+    published = [0.025614035087719297, 0.018518518518518517, 0.0016666666666666635, -0.02000000000000001]
+    assert decided.model.y == pytest.approx(published, abs=1e-12)
+    on_all = [0.09473684210526317, 0.04444444444444445, -0.07499999999999998, -0.2285714285714286]
+    assert decided.act_on_all == pytest.approx(on_all, abs=1e-12)
+
+
 def test_net_benefit_is_that_of_a_slow_loop():
     sample, n = drawn(), CELL.n
     decided = curves.decision_curve(sample)
