@@ -200,6 +200,8 @@ class RunCost:
     memory: int
     step_seconds: tuple[float, ...] = ()
     """Seconds of a step in each stage of the recipe, measured before the first; empty in an actual cost."""
+    validation: float = 0.0
+    """Seconds of one evaluation on validation images during the steps; 0 in an actual cost."""
 
     @property
     def seconds(self) -> float:
@@ -207,10 +209,10 @@ class RunCost:
         return self.preparation + self.training + self.evaluation
 
     def to_json(self) -> dict[str, Any]:
-        """All parts and the total seconds, and the seconds of a step in each stage if measured."""
+        """All parts and the total seconds, and those of a step in each stage and of an evaluation if measured."""
         parts = dataclasses.asdict(self)
         steps = [float(f"{seconds:.4g}") for seconds in parts.pop("step_seconds")]
-        rounded = {name: round(value, 2) for name, value in parts.items()}
+        rounded = {name: round(value, 2) for name, value in parts.items() if value or name != "validation"}
         return {**rounded, "seconds": round(self.seconds, 2), **({"step_seconds": steps} if steps else {})}
 
 
@@ -228,9 +230,12 @@ def read_cost(folder: Path) -> dict[str, dict[str, Any] | None]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def read_step_seconds(folder: Path) -> tuple[float, ...]:
-    """Predicted seconds per step in each phase of the recipe; empty if not measured or the file is unreadable."""
+def read_step_seconds(folder: Path) -> tuple[tuple[float, ...], float]:
+    """Predicted seconds per step in each phase of the recipe, and of an evaluation during the steps; empty and 0 if not
+    measured or the file is unreadable.
+    """
     try:
-        return tuple((read_cost(folder)["predicted"] or {}).get("step_seconds", ()))
+        predicted = read_cost(folder)["predicted"] or {}
+        return tuple(predicted.get("step_seconds", ())), float(predicted.get("validation", 0.0))
     except (ValueError, KeyError):  # only the estimate of the time left needs it
-        return ()
+        return (), 0.0

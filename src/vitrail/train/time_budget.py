@@ -87,6 +87,7 @@ class TimeBudget:
         is_measured: whether prices are seconds on this machine; else the first steps show their scale.
         progress: where the steps begin that are watched now.
         min_steps: least number of steps, unless there were fewer before.
+        evaluation: seconds of an evaluation, until one is timed; the last step is followed by one.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class TimeBudget:
         is_measured: bool = False,
         progress: float = 0.0,
         min_steps: int = MIN_STEPS,
+        evaluation: float = 0.0,
     ):
         self.seconds = seconds
         self._clock, self._began, self._prices, self._min_steps = clock, began, prices, min_steps
@@ -107,6 +109,8 @@ class TimeBudget:
         """The same of each step since the last time."""
         self._aside, self._first_progress = 0.0, progress
         """Seconds between steps, for evaluations and checkpoints, and the progress since when they are counted."""
+        self._evaluation, self._is_evaluated = evaluation, False
+        """Seconds of the newest evaluation, and whether one follows the step that is done."""
         self._mark = clock.elapsed()
         self._last = min(self._time(), 1 - SHARE), progress
         """Fraction of the seconds, and progress, at the last time."""
@@ -115,11 +119,13 @@ class TimeBudget:
         """Note that so many steps are done; what follows until `begin_step` is no part of a step."""
         now = self._clock.elapsed()
         self._ratios.append((now - self._mark) / self._prices.at(recipe.progress(step - 1)))
-        self._mark = now
+        self._mark, self._is_evaluated = now, recipe.evaluates_at(step)
 
     def begin_step(self) -> None:
         """Note that the next step begins."""
         now = self._clock.elapsed()
+        if self._is_evaluated:
+            self._evaluation = now - self._mark
         self._aside, self._mark = self._aside + now - self._mark, now
 
     def is_due(self, recipe: Recipe, step: int) -> bool:
@@ -146,7 +152,7 @@ class TimeBudget:
             return recipe.steps
         watched = progress - self._first_progress
         aside = self._aside * (1 - progress) / watched if watched > 0 else 0.0
-        seconds = self.seconds - (self._clock.elapsed() - self._began) - aside
+        seconds = self.seconds - (self._clock.elapsed() - self._began) - max(aside, self._evaluation)
         fitting = seconds / max(self._pace * self._prices.mean_after(progress), 1e-9)
         to_come = step * (1 - progress) / progress if progress else 0.0
         least = max(math.ceil(MIN_COOL_DOWN * min(step, to_come)), min(recipe.steps, self._min_steps) - step, 1)

@@ -55,8 +55,8 @@ def run_trainer(
         PeerError: another process of the group died; the run is saved if all its weights are here.
     """
     run, plan, dataset, group = context.run, context.plan, context.dataset, context.group
-    predicted_seconds = events.read_step_seconds(run.path)
-    budget = _make_time_budget(context, start, predicted_seconds)
+    predicted_seconds, evaluation_seconds = events.read_step_seconds(run.path)
+    budget = _make_time_budget(context, start, predicted_seconds, evaluation_seconds)
     if budget is not None and budget.is_short_before_first_step(plan.recipe, start):
         plan = _replan(run, plan, budget, 0)
     plan = broadcast_plan(group, plan)
@@ -122,7 +122,9 @@ def run_trainer(
     return plan
 
 
-def _make_time_budget(context: TrainContext, start: int, predicted_seconds: Sequence[float]) -> TimeBudget | None:
+def _make_time_budget(
+    context: TrainContext, start: int, predicted_seconds: Sequence[float], evaluation_seconds: float
+) -> TimeBudget | None:
     """The budget of a plan's minutes; None without minutes."""
     run, plan = context.run, context.plan
     if not plan.minutes:
@@ -132,7 +134,10 @@ def _make_time_budget(context: TrainContext, start: int, predicted_seconds: Sequ
     prices, is_measured = _step_prices(plan, predicted_seconds), len(predicted_seconds) > 0
     keeps_start = plan.finetune.from_checkpoint and context.group.world_size == 1  # unless tuning is better
     least = 1 if keeps_start else MIN_STEPS
-    return TimeBudget(60 * plan.minutes, run.clock, prices, is_measured=is_measured, progress=progress, min_steps=least)
+    return TimeBudget(
+        60 * plan.minutes, run.clock, prices, is_measured=is_measured, progress=progress, min_steps=least,
+        evaluation=evaluation_seconds if len(context.dataset.splits["val"]) else 0.0,
+    )  # fmt: skip
 
 
 def _step_prices(plan: Plan, predicted_seconds: Sequence[float]) -> StepPrices:

@@ -42,21 +42,23 @@ def train(
     hiccups: tuple[float, ...] = (),
     evaluation: float = 0.0,
     measured: float = 1.0,
+    every: int = 0,
 ) -> tuple[float, Recipe]:
     """The seconds and the recipe of a training that planned its steps for a quiet machine.
 
     Args:
         slowness: how many times as long as quiet a step takes, by the share of the seconds that is gone.
         hiccups: shares of the seconds at which a single step takes two seconds more.
-        evaluation: seconds of each of ten.
+        evaluation: seconds of each of ten, or of one after so many steps and after the last, which is known then.
         measured: by how much the machine was slower when its pace was measured.
     """
     prices = StepPrices(tuple((stage, price * measured) for stage, price in stages))
-    recipe = Recipe(steps=round(seconds / prices.mean_after(0.0)), patch_keep_rate=0.5, patch_keep_until=0.7)
+    steps = round(seconds / prices.mean_after(0.0))
+    recipe = Recipe(steps=steps, patch_keep_rate=0.5, patch_keep_until=0.7, evaluate_every=every)
     clock = TrainingClock()
     clock.start(0.0)
     began, step, late = time.now, 0, list(hiccups)
-    budget = TimeBudget(seconds, clock, prices, is_measured=True)
+    budget = TimeBudget(seconds, clock, prices, is_measured=True, evaluation=evaluation if every else 0.0)
     factors = []
     while step < recipe.steps:
         gone = (time.now - began) / seconds
@@ -127,6 +129,12 @@ def test_hiccups_cost_their_own_seconds_and_no_more(time):
 def test_evaluations_count(time):
     seconds, recipe = train(time, 60.0, lambda gone: 1.0, ONE, evaluation=0.6)
     assert seconds == pytest.approx(60.0, rel=0.02) and recipe.steps == pytest.approx(54 / 0.02, rel=0.03)
+
+
+def test_an_evaluation_after_the_last_step_alone_counts_from_the_beginning(time):
+    few = ((ProgressiveStage(0.0, 1.0), 1.5),)
+    seconds, recipe = train(time, 120.0, CASES["quiet"], few, evaluation=15.0, every=10_000)
+    assert seconds == pytest.approx(120.0, abs=2.0) and recipe.num_evaluations == 1
 
 
 def test_a_steady_machine_is_hardly_replanned(time):

@@ -579,6 +579,8 @@ def drop_steps(recipe: Recipe) -> tuple[Recipe, Reasons]:
 # -- Time budget to step count: feature extraction is measured, the rest of the time is for steps
 
 FINETUNE_EVALUATIONS = 3
+MAX_STEP_GROWTH = 10
+"""How many times the steps may grow by the clock without a second evaluation where there is time for one."""
 EVALUATION_SHARE = 0.15
 """Fraction of the minutes that evaluations on masks may take, if that is one evaluation or more."""
 MIN_FINETUNE_STEPS = 10
@@ -765,7 +767,8 @@ def _evaluate_rarely(plan: Plan, evaluations: int = FINETUNE_EVALUATIONS) -> tup
     """The plan with few evaluations: they cost as much as many steps, and the probe's metrics are known."""
     if plan.recipe.evaluate_every:
         return plan, {}
-    every = max(1, -(-plan.recipe.steps // evaluations))
+    steps = plan.recipe.steps
+    every = max(1, -(-steps // evaluations)) if evaluations > 1 else MAX_STEP_GROWTH * steps
     rarely = replace(plan, recipe=replace(plan.recipe, evaluate_every=every))
     return rarely, {"recipe.evaluate_every": "rarely: the probe has told already what to expect"}
 

@@ -86,10 +86,10 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
         inference = _measure_inference_seconds(plan, images, TIMED_IMAGES)
     decoding = timer.decode_seconds / max(len(images.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
-    validation = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.num_evaluations * inference
+    validation = min(val, MAX_VALIDATION_IMAGES) * inference
     feature_images = min(FEATURE_STATS_IMAGES, len(dataset.splits["train"])) if val else 0
     views = plan.recipe.views.num_views
-    during = 0.0 if plan.minutes else validation  # minutes count it
+    during = 0.0 if plan.minutes else validation * plan.recipe.num_evaluations  # minutes count it
     training = plan.recipe.steps * throughput.mean_seconds + during + spent
     held_out = (val + test) * (views * inference + decoding) + val * decoding + feature_images * (inference + decoding)
     is_tuned = plan.finetune.from_checkpoint and plan.recipe.steps > 0
@@ -103,6 +103,7 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
         evaluation=compared * (views * inference + decoding) + held_out + explanation + REPORT_SECONDS,
         memory=_estimate_gpu_memory(context) if on_gpu else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
         step_seconds=tuple(seconds for _, seconds in throughput.stages),
+        validation=validation if plan.recipe.steps else 0.0,
     )
 
 

@@ -129,7 +129,7 @@ def test_slow_evaluations_on_masks_are_fewer():
     assert [finetune_planner.count_evaluations(minutes, fifty_masks) for minutes in (1, 2, 4, 5, 20)] == [1, 1, 2, 3, 3]
     assert finetune_planner.count_evaluations(2, 0.0) == 3
     plan = dataclasses.replace(Plan(), finetune=FinetuneSettings(weights="x"), minutes=1.0)
-    for evaluations, every in ((1, 120), (3, 40)):
+    for evaluations, every in ((1, 1200), (3, 40)):
         wishes = TrainRequest(data=DataSettings())
         found, _ = finetune_planner.fix_finetune_steps(plan, 0.0, PACE, wishes, evaluations=evaluations)
         assert (found.recipe.steps, found.recipe.evaluate_every) == (120, every)

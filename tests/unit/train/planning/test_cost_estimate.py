@@ -33,12 +33,13 @@ def test_the_parts_of_a_cost_add_up_and_survive_their_file(tmp_path):
 
 
 def test_seconds_of_a_step_in_each_phase_survive_the_file_and_a_damaged_one_tells_nothing(tmp_path):
-    assert events_module.read_step_seconds(tmp_path) == ()
-    events_module.write_cost(tmp_path, dataclasses.replace(PREDICTED, step_seconds=(0.0251234, 0.1)), PREDICTED)
-    assert events_module.read_step_seconds(tmp_path) == (0.02512, 0.1)
-    assert "step_seconds" not in events_module.read_cost(tmp_path)["actual"]
+    assert events_module.read_step_seconds(tmp_path) == ((), 0.0)
+    measured = dataclasses.replace(PREDICTED, step_seconds=(0.0251234, 0.1), validation=1.5)
+    events_module.write_cost(tmp_path, measured, PREDICTED)
+    assert events_module.read_step_seconds(tmp_path) == ((0.02512, 0.1), 1.5)
+    assert not {"step_seconds", "validation"} & set(events_module.read_cost(tmp_path)["actual"])
     (tmp_path / events_module.COST_FILE).write_text('{"predicted": ')
-    assert events_module.read_step_seconds(tmp_path) == ()
+    assert events_module.read_step_seconds(tmp_path) == ((), 0.0)
 
 
 def test_a_pace_is_the_mean_over_its_phases():
