@@ -7,7 +7,8 @@ A lever puts its own function in the place of one of the package, so that the pa
 they are while the lever is on trial (`ablation.py --screen`). What proves its worth is built in as a setting; what does
 not is deleted here, in one place. A run is resumed with the levers that it was begun with, and then ends with the same
 bits: what a lever keeps lies in the optimisers' part of the checkpoints, or follows from the step alone. Every process
-of a distributed training computes the same from the same gradients; sharded ones (fsdp) are refused.
+of a distributed training computes the same from the same gradients; sharded ones (fsdp) are refused. Levers of the
+model change what its weights mean: whoever reads such a run with a command of Vitrail runs that with its levers too.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.cli import main as command_line
 from vitrail.errors import UsageError
+from vitrail.model import vit
 from vitrail.model.attention import Attention
 from vitrail.model.config import ViTConfig
 from vitrail.model.layers import ACTIVATIONS
+from vitrail.model.positions import fixed_table
 from vitrail.model.vit import Encoder
 from vitrail.spec import Grid
 from vitrail.train import loop, optim
@@ -281,7 +285,19 @@ def pull_mean_of_last(fraction: float) -> Iterator[None]:
         yield
 
 
-# -- Sizes of pictures
+# -- Order and sizes of pictures
+
+
+def pull_other_order(number: float) -> AbstractContextManager[Any]:
+    """The same pictures in another order, with the seed's own split and initial values: a change without effect, by
+    which two trainings differ as much as luck has it.
+    """
+    iterate = loop.iter_batches
+
+    def iterate_otherwise(images: Any, targets: Any, batch_size: int, seed: int, *rest: Any) -> Iterator[Any]:
+        return iterate(images, targets, batch_size, seed + round(1e6 * number), *rest)
+
+    return patch.object(loop, "iter_batches", iterate_otherwise)
 
 
 @contextmanager
@@ -401,6 +417,49 @@ def pull_relu_squared(on: float) -> AbstractContextManager[Any]:
     return patch.dict(ACTIVATIONS, {"ReLU": ReLUSquared})
 
 
+@contextmanager
+def pull_impulse(strength: float) -> Iterator[None]:
+    """Every head begins by looking at one neighbour, drawn by chance from the 3 x 3 places around a patch and itself:
+    an attention that is a filter with a single 1 (Zheng et al. 2025, arXiv 2505.19985), for few pictures.
+
+    Learned positions begin as waves P, and the matrices of queries and keys are factors of P^+ H (P^+)^T, in which H
+    has the 1s: then the scores of the positions alone are H as far as waves can say it, and are scaled so that those of
+    the neighbour lie `strength` above the mean of the others.
+    """
+    initialise = vit.initialise
+
+    def initialise_with_impulses(model: nn.Module, config: ViTConfig, generator: torch.Generator) -> None:
+        initialise(model, config, generator)
+        if config.positions != "learned" or config.rotary != "none":
+            raise UsageError('impulse needs model.positions="learned" and model.rotary="none".')
+        waves = fixed_table("sincos2d-moco", config.grid, config.width, config.table_prefix)
+        model.positions.table.data.copy_(waves)
+        places = F.layer_norm(waves[config.table_prefix :], waves.shape[-1:], eps=config.norm_eps)  # [N, D]
+        inverse = torch.linalg.pinv(places.double(), rtol=1e-6)  # [D, N]
+        for block in model.encoder.blocks:
+            queries, keys, _ = block.attention.qkv.weight.data.view(3, config.heads, config.head_dim, config.width)
+            for query, key in zip(queries, keys, strict=True):
+                row, column = (torch.randint(3, (2,), generator=generator) - 1).tolist()
+                wanted = impulse(config.grid, row, column).double()  # [N, N]
+                scores = places.double() @ inverse @ wanted @ inverse.T @ places.T.double()
+                above = scores[wanted == 1].mean() - scores[wanted == 0].mean()
+                left, sizes, right = torch.linalg.svd(inverse @ wanted @ inverse.T)
+                roots = (sizes * strength / above / block.attention.scale).sqrt()[: config.head_dim, None]
+                query.copy_(roots * left.T[: config.head_dim])
+                key.copy_(roots * right[: config.head_dim])
+
+    with patch.object(vit, "initialise", initialise_with_impulses):
+        yield
+
+
+def impulse(grid: Grid, row: int, column: int) -> Tensor:
+    """1 where the second patch lies at this offset from the first, or nearest to it at the rim, else 0: [N, N]."""
+    places = torch.arange(grid.patches)
+    rows = (places // grid.columns + row).clamp(0, grid.rows - 1)
+    columns = (places % grid.columns + column).clamp(0, grid.columns - 1)
+    return F.one_hot(rows * grid.columns + columns, grid.patches).float()
+
+
 LEVERS: dict[str, tuple[Callable[[float], AbstractContextManager[Any]], float]] = {
     "muon-decay": (pull_muon_decay, 1.0),
     "momentum-ends": (pull_momentum_ends, 0.999),
@@ -408,10 +467,12 @@ LEVERS: dict[str, tuple[Callable[[float], AbstractContextManager[Any]], float]] 
     "cautious-decay": (pull_cautious_decay, 1.0),
     "lookahead": (pull_lookahead, 100.0),
     "mean-of-last": (pull_mean_of_last, 0.999),
+    "other-order": (pull_other_order, 1000.0),
     "three-sizes": (pull_three_sizes, 0.999),
     "value-residual": (pull_value_residual, 0.999),
     "first-skip": (pull_first_skip, 10.0),
     "relu-squared": (pull_relu_squared, 1.0),
+    "impulse": (pull_impulse, 100.0),
 }
 """By name: what pulls the lever, and the largest number it takes; 1 for one that is only on."""
 

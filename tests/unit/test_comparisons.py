@@ -91,7 +91,7 @@ def test_what_a_comparison_can_see_follows_from_a_change_without_effect():
     spread = math.sqrt(4 / 3)  # of +1, -1, +1, -1
     seen = [100 * 0.001 * spread * (3.182 + 0.978) / 2, 0.004 * spread * (3.182 + 0.978) / 2]
     assert [round(seen[0], 2), round(seen[1], 4)] == [0.24, 0.0096]
-    assert "(4): 0.24 points of accuracy, 0.0096 nats; the aim is 0.3 points, 0.01 nats." in ablation.sight(rows)
+    assert "(n = 4): 0.24 points of accuracy, 0.0096 nats; the aim is 0.3 points, 0.01 nats." in ablation.sight(rows)
     assert ablation.sight(rows).endswith("nats.")
     rows[1]["val_accuracy"] = 0.91
     assert "The aim needs about " in ablation.sight(rows)
@@ -126,7 +126,7 @@ def test_a_screening_drops_what_is_worse_goes_on_where_it_was_and_what_passes_is
         run("--confirm")
     chosen = ("--screen", "--levers", "adamw", "smoothing")
     said = run(*chosen, "--dry-run")
-    assert "at most 67 minutes of a core (32 x 2.1), two at a time 34 minutes" in said and not made
+    assert "at most 74 minutes of a core (32 x 2.3), two at a time 37 minutes" in said and not made
     assert "2 minutes of dry runs (14)" in said  # seven rounds of the baseline and AdamW; smoothing has the same pace
     run(*chosen, "--stop-after", "0")
     assert not made

@@ -186,6 +186,21 @@ def test_the_mean_of_the_last_steps_is_plain():
             next(loop.train_steps(learner(bare), InMemoryImageStore(IMAGES), TARGETS, bare))
 
 
+def test_another_order_changes_the_batches_and_nothing_else():
+    def first_losses() -> list[float]:
+        steps = loop.train_steps(learner(PLAN), InMemoryImageStore(IMAGES), TARGETS, PLAN)
+        return [step.loss for step in itertools.islice(steps, 3)]
+
+    def rows(seed: int) -> list[list[int]]:
+        batches = loop.iter_batches(InMemoryImageStore(IMAGES), TARGETS, 8, seed, 0)
+        return [batch.indices.tolist() for _, _, batch in itertools.islice(batches, 3)]
+
+    usual, own, expected = first_losses(), rows(0), rows(2_000_000)
+    with pull("other-order=2"):
+        assert rows(0) == expected != own
+        assert first_losses() == first_losses() != usual
+
+
 def test_sizes_rise_in_three_stages():
     recipe = Recipe(steps=100, progressive_size=0.6, progressive_until=0.5, patch_keep_rate=0.5, patch_keep_until=0.7)
     with pull("three-sizes=0.75"):
@@ -249,6 +264,35 @@ def test_relu_is_squared():
     assert mlp.activation(x).tolist() == [0.0, 0.0, 9.0]
 
 
+def test_heads_begin_by_looking_at_one_neighbour():
+    assert levers.impulse(Grid(2, 3), 1, -1).argmax(dim=1).tolist() == [3, 3, 4, 3, 3, 4]
+    config = dataclasses.replace(
+        MODEL, image_size=(14, 14), width=96, heads=3, positions="learned", rotary="none", init="vitrail"
+    )
+    plain = create_model(config, seed=2)
+    with pull("impulse=8"):
+        model = create_model(config, seed=2)
+        with pytest.raises(UsageError, match=r'impulse needs model\.positions="learned"'):
+            create_model(MODEL)
+    model.requires_grad_(False)
+    weights = model.features(torch.zeros(1, 1, 14, 14), [f"blocks.{i}.attention" for i in range(3)])
+    offsets, x = set(), model.encoder.blocks[0].norm1(model.positions.table[None])
+    for i, block in enumerate(model.encoder.blocks):
+        scores = block.attention.qkv(x)[0].unflatten(-1, (3, 3, 32))  # [N, 3, A, d]
+        for head in range(3):
+            looks_at = weights[f"blocks.{i}.attention"][0, head].argmax(dim=1)
+            row, column = divmod(int(looks_at[24]) - 16, 7)  # of the patch in the middle, row 3 and column 3
+            wanted = levers.impulse(Grid(7, 7), row - 1, column - 1)
+            assert 0 <= row <= 2 and 0 <= column <= 2 and torch.equal(looks_at, wanted.argmax(dim=1))
+            product = scores[:, 0, head] @ scores[:, 1, head].T * block.attention.scale
+            above = product[wanted == 1].mean() - product[wanted == 0].mean()
+            assert float(above) == pytest.approx(8, rel=1e-3)
+            offsets.add((row, column))
+    assert len(offsets) > 2
+    others = [name for name in plain.state_dict() if "qkv" not in name and name != "positions.table"]
+    assert others and all(torch.equal(model.state_dict()[name], plain.state_dict()[name]) for name in others)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -271,14 +315,13 @@ def test_a_run_with_levers_goes_on_with_the_same_bits(text, tmp_path: Path):
     with pull(text):
         whole = learner(plan)
         train(whole, 0, 9)
-        for stop in (1, 7):
-            first, second = learner(plan), learner(plan)
-            train(first, 0, stop)
-            path = checkpoint.save_checkpoint(tmp_path / str(stop), stop, first.model, first.optimizers, first.ema)
-            assert checkpoint.load_checkpoint(path, second.model, second.optimizers, second.ema) == stop
-            train(second, stop, 9)
-            assert states(second).keys() == states(whole).keys()
-            assert all(torch.equal(states(second)[name], tensor) for name, tensor in states(whole).items())
+        first, second = learner(plan), learner(plan)
+        train(first, 0, 7)
+        path = checkpoint.save_checkpoint(tmp_path, 7, first.model, first.optimizers, first.ema)
+        assert checkpoint.load_checkpoint(path, second.model, second.optimizers, second.ema) == 7
+        train(second, 7, 9)
+        assert states(second).keys() == states(whole).keys()
+        assert all(torch.equal(states(second)[name], tensor) for name, tensor in states(whole).items())
         head = "model/head.linear.weight"
         assert not torch.equal(states(whole)[head], states(without)[head])
 
