@@ -46,6 +46,6 @@ def train_and_validate(run: Path, *words: object) -> Row:
     """Train if need be; the figures of the validation pictures, and what the training took."""
     row = train_run(run, *words)
     found = json.loads((run / "metrics-val.json").read_text(encoding="utf-8"))
-    figures = {f"val_{name}": found[name] for name in ("accuracy", "auroc") if found.get(name) is not None}
+    figures = {f"val_{name}": found[name] for name in ("accuracy", "auroc", "log_loss") if found.get(name) is not None}
     kept = ("steps", "images_seen", "seconds", "wall_seconds", "model", "parameters", "number_format", "commit")
     return {**figures, **{name: row[name] for name in kept}, "machine": row["machine"].get("cpu", "")}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median, mode
 
-from .records import VITRAIL, Results, Row, number
+from .records import Results, Row, number, train_command
 
 ROUNDS, ROUNDS_ALONE = 7, 3
 """Of plans that are compared in pace, and of one that has nothing beside it."""
@@ -69,7 +69,7 @@ def plan_paces(rounds: Sequence[Mapping[str, Row]], baseline: str, plan: str, re
 
 def dry_run(words: Words, minutes: float) -> Row:
     """What a plan of so many minutes chooses, and the steps of each kind that it would make, by its first real ones."""
-    command = [VITRAIL, "train", *map(str, words), "--minutes", str(minutes), "--dry-run", "--full"]
+    command = train_command(*words, "--minutes", minutes, "--dry-run", "--full")
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     plan = tomllib.loads(said)
     before = {f"{section}.steps": int(plan.get(section, {}).get("steps", 0)) for section in FIRST}

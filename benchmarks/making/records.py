@@ -27,6 +27,7 @@ import numpy as np
 
 RESULTS = Path(__file__).parents[1] / "results"
 VITRAIL = Path(sys.executable).with_name("vitrail")
+LEVERS = Path(__file__).with_name("levers.py")
 WALL = "wall-clock.json"
 """In a run folder: the seconds of each command that worked on it, from start to end."""
 LONG = ("confusion", "per_class")
@@ -95,6 +96,16 @@ class Results:
         self.path.write_text(text + "\n", encoding="utf-8")
 
 
+def train_command(*words: object) -> list[str]:
+    """`vitrail train` with these words, through making/levers.py where `--lever NAME=NUMBER` is among them."""
+    texts, program = [*map(str, words)], [str(VITRAIL)]
+    if "--lever" in texts:
+        at = texts.index("--lever")
+        program = [sys.executable, str(LEVERS), texts[at + 1]]
+        texts[at : at + 2] = []
+    return [*program, "train", *texts]
+
+
 def train_run(run: Path, *words: object, history: bool = False) -> Row:
     """Train into `run` by `vitrail train` with these words, or go on with it, unless it is complete; what it says.
 
@@ -106,10 +117,11 @@ def train_run(run: Path, *words: object, history: bool = False) -> Row:
     """
     if (run / "report.json").is_file():
         return facts_of(run)
-    begun = (run / "plan.toml").is_file()
-    command = ["train", "--resume", run] if begun else ["train", *words, "--out", run]
+    command = train_command(*words, "--out", run)
+    if (run / "plan.toml").is_file():
+        command = [*command[: command.index("train") + 1], "--resume", str(run)]
     began = time.perf_counter()
-    with subprocess.Popen([VITRAIL, *map(str, command)]) as training:
+    with subprocess.Popen(command) as training:
         while history and training.poll() is None:
             time.sleep(1)
             link_checkpoints(run)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import pytest
 
 from scripts import script
@@ -10,7 +13,7 @@ from vitrail.model.registry import config_from_name
 from vitrail.train.plan import Plan
 
 ablation, plans, predictions, making = (script(name) for name in ("ablation", "plans", "predictions", "making.cases"))
-minutes = script("minutes")
+minutes, levers = script("minutes"), script("making.levers")
 
 
 def lever(name: str, seed: int, accuracy: float) -> dict[str, object]:
@@ -33,13 +36,118 @@ def test_every_lever_and_every_plan_by_hand_is_one_that_can_be_asked_for(tmp_pat
     assert found.keys() == {"fashion-mnist", "digits"}
     by_hand = [words for case in found.values() for words in plans.by_hand(case).values()]
     assert len(by_hand) == 12
-    levers = [words for words in ablation.LEVERS.values() if words != ("--pretrain",)]  # a flag of train, and no field
-    assert len(levers) == len(ablation.LEVERS) - 1
-    for words in (*levers, *by_hand):
+    settings = [
+        words for words in ablation.LEVERS.values() if words != ("--pretrain",)
+    ]  # a flag of train, and no field
+    assert len(settings) == len(ablation.LEVERS) - 1
+    for words in (*settings, ablation.NO_CHANGE, *by_hand):
         fields = dict(zip(words[::2], map(str, words[1::2]), strict=True))
         if name := fields.pop("--model", None):
             config_from_name(name)
+        if on_trial := fields.pop("--lever", None):
+            levers.pull_levers(on_trial).close()
         config.override(Plan(), {field.removeprefix("--"): text for field, text in fields.items()})
+
+
+def test_only_levers_that_leave_a_step_its_time_make_the_steps_of_the_baseline():
+    same = {name for name, words in ablation.LEVERS.items() if ablation.keeps_pace(words)}
+    assert {"smoothing", "Muon decay 0.1", "momentum 0.85 at the ends", "AdamW rate 0.004", "mimetic"} <= same
+    assert not same & {
+        "NorMuon",
+        "NorMuon, cautious decay 0.1",
+        "cautious decay 0.1",
+        "qk norm",
+        "masked pictures first",
+    }
+    assert ablation.keeps_pace(ablation.NO_CHANGE) and not ablation.keeps_pace(())
+
+
+def difference(mean: float, half: float, n: int = 8) -> dict[str, object]:
+    return {"mean": mean, "interval": [mean - half, mean + half], "n": n}
+
+
+def test_a_lever_is_better_or_worse_where_no_interval_says_the_contrary():
+    cases = {
+        (0.003, 0.002, 0.0, 0.1): "better",
+        (0.0, 0.1, -0.01, 0.005): "better",  # a lower log loss
+        (-0.003, 0.002, 0.0, 0.1): "worse",
+        (0.003, 0.002, 0.01, 0.005): "open",
+        (0.003, 0.004, -0.01, 0.02): "open",
+    }
+    for (accuracy, half, loss, half_loss), expected in cases.items():
+        found = {"val_accuracy": difference(accuracy, half), "val_log_loss": difference(loss, half_loss)}
+        assert ablation.verdict(found) == expected
+    assert ablation.verdict({"val_accuracy": {"mean": -0.1, "interval": None, "n": 1}}) == "open"
+    assert ablation.is_dropped({"val_accuracy": difference(-0.1, 0.01, 4)})
+    assert not ablation.is_dropped({"val_accuracy": difference(-0.1, 0.01, 3)})
+
+
+def test_what_a_comparison_can_see_follows_from_a_change_without_effect():
+    rows = []
+    for seed, (accuracy, loss) in enumerate([(0.001, 0.004), (-0.001, -0.004), (0.001, -0.004), (-0.001, 0.004)]):
+        rows.append({"lever": "baseline", "seed": seed, "val_accuracy": 0.9, "val_log_loss": 0.3})
+        changed = {"val_accuracy": 0.9 + accuracy, "val_log_loss": 0.3 + loss}
+        rows.append({"lever": ablation.NULL, "seed": seed, **changed})
+    spread = math.sqrt(4 / 3)  # of +1, -1, +1, -1
+    seen = [100 * 0.001 * spread * (3.182 + 0.978) / 2, 0.004 * spread * (3.182 + 0.978) / 2]
+    assert [round(seen[0], 2), round(seen[1], 4)] == [0.24, 0.0096]
+    assert "(n = 4): 0.24 points of accuracy, 0.0096 nats; the aim is 0.3 points, 0.01 nats." in ablation.sight(rows)
+    assert ablation.sight(rows).endswith("nats.")
+    rows[1]["val_accuracy"] = 0.91
+    assert "The aim needs about " in ablation.sight(rows)
+    assert ablation.sight(rows[:2]).startswith("Too few seeds")
+
+
+def test_a_screening_drops_what_is_worse_goes_on_where_it_was_and_what_passes_is_confirmed(
+    tmp_path, monkeypatch, capsys
+):
+    made = []
+
+    def train(folder, *words):
+        made.append(folder.name)
+        seed = int(words[words.index("--seed") + 1])
+        luck = 1e-4 * (len(folder.name) * (seed + 3) % 11 - 5)
+        worth = -0.05 * ("adamw" in words) + 0.02 * ("--recipe.label_smoothing" in words)
+        accuracy = 0.9 + seed / 1000 + worth + luck
+        steps = words[words.index("--steps") + 1]
+        return {"val_accuracy": accuracy, "val_log_loss": 1.2 - accuracy, "steps": steps, "wall_seconds": 90.0}
+
+    monkeypatch.setattr(ablation, "RESULTS", tmp_path)
+    monkeypatch.setattr(ablation, "Results", partial(ablation.Results, folder=tmp_path))
+    monkeypatch.setattr(ablation, "train_and_validate", train)
+    monkeypatch.setattr(ablation, "steps_of", lambda name, plans, minutes: {plan: ["--steps", 100] for plan in plans})
+
+    def run(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["ablation.py", *words, "--folder", str(tmp_path)])
+        ablation.main()
+        return capsys.readouterr().out
+
+    with pytest.raises(SystemExit, match=r"No lever passed in ablation-fashion-mnist-1min-screened\.json"):
+        run("--confirm")
+    chosen = ("--screen", "--levers", "adamw", "smoothing")
+    said = run(*chosen, "--dry-run")
+    assert "at most 74 minutes of a core (32 x 2.3), two at a time 37 minutes" in said and not made
+    assert "2 minutes of dry runs (14)" in said  # seven rounds of the baseline and AdamW; smoothing has the same pace
+    run(*chosen, "--stop-after", "0")
+    assert not made
+    said = run(*chosen)
+    assert said.index("The smallest difference") < said.index("smoothing: accuracy")
+    assert "Worse after 4 seeds, and dropped: adamw." in said
+    names = ["baseline", "nothing", "adamw", "smoothing"]
+    assert [sum(f"-{name}-" in folder for folder in made) for name in names] == [8, 8, 4, 8]
+    table = (tmp_path / "ablation-fashion-mnist-1min-screened.md").read_text().splitlines()
+    assert table[0].startswith("The smallest difference") and table[2].endswith("log loss (95 %) | verdict |")
+    assert table[5].startswith("| adamw |") and table[5].endswith("| worse |") and table[-1].endswith("| better |")
+    again = run(*chosen)
+    assert len(made) == 28 and "at most 6 minutes of a core (4 x 1.5)" in again  # those that are dropped
+    run("--confirm")
+    assert sorted(made[28:]) == [
+        f"ablation-fashion-mnist-{minutes}min-confirmed-{name}-seed{seed}"
+        for minutes in (13, 3)
+        for name in ("baseline", "smoothing")
+        for seed in (10, 8, 9)
+    ]
+    assert "| better |" in (tmp_path / "ablation-fashion-mnist-13min-confirmed.md").read_text()
 
 
 def test_the_best_by_hand_is_the_one_with_the_best_mean_over_common_seeds():

@@ -108,6 +108,26 @@ def test_minutes_that_leave_no_steps_are_refused_and_not_kept(tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_lever_on_trial_is_pulled_when_a_run_begins_when_it_goes_on_and_when_its_pace_is_taken(tmp_path, monkeypatch):
+    begun: list[list[str]] = []
+
+    def begin(command: list[str]) -> None:
+        begun.append(command)
+        raise RuntimeError("begun")
+
+    monkeypatch.setattr(records.subprocess, "Popen", begin)
+    words = ("digits", "--lever", "first-skip=1", "--steps", 9)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="begun"):
+            records.train_run(tmp_path, *words)
+        (tmp_path / "plan.toml").touch()  # the second time there is something to go on with
+    program = [sys.executable, str(records.LEVERS), "first-skip=1", "train"]
+    assert begun[0] == [*program, "digits", "--steps", "9", "--out", str(tmp_path)]
+    assert begun[1] == [*program, "--resume", str(tmp_path)]
+    assert records.LEVERS.is_file()
+    assert records.train_command("digits", "--steps", 9) == [str(records.VITRAIL), "train", "digits", "--steps", "9"]
+
+
 def test_a_complete_run_is_read_and_not_trained_again(tmp_path):
     run = run_folder(tmp_path / "run", {"split": "test", "n": 4, "accuracy": 0.75, "accuracy_interval": [0.3, 0.9]})
     row = records.train_run(run, "a source that does not exist")
