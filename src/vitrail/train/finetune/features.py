@@ -265,7 +265,8 @@ def _probe_features(context: TrainContext, model: ViT, name: str = "") -> Genera
         message = f"Interrupted after the features. {resume_instructions(run.path)}"
         raise InterruptedRun(message, signal_request.exit_code)
     count = len(train.features) + len(valid.features)
-    yield Note(f"Features of {format_count(count, 'picture')}{extra}, computed once, in {_format_elapsed(start_time)}.")
+    title = "New features" if name else "Features"
+    yield Note(f"{title} of {format_count(count, 'picture')}{extra}, computed once, in {_format_elapsed(start_time)}.")
     probes_time = time.perf_counter()
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(plan.model), plan.seed)
@@ -283,11 +284,10 @@ def _continue_start(
     Returns the plan with the steps that were made, the model that the run begins with, its probes, and the comparison.
     Test images are not read.
     """
-    dataset = context.dataset
-    model = copy.deepcopy(start)
+    dataset, model = context.dataset, copy.deepcopy(start)
     plan = yield from continuing.continue_pretraining(context, model)
     context = dataclasses.replace(context, plan=plan)
-    again = yield from _probe_features(context, model.eval(), "-continued")
+    again = yield from _probe_features(context, model.eval().requires_grad_(True), "-continued")
     rows, groups = dataset.splits["val"], dataset.source.groups
     pairs = [(next(row for row in each.result.candidates if row.chosen), each.losses) for each in (probed, again)]
     compared = linear_probe.compare_starts(

@@ -35,7 +35,7 @@ from .unlabelled_images import PretrainingImages, gather_pretraining_images
 PHASE_TITLE = "continued pre-training"
 TRAINED_FRACTION = 1 / 3
 """Fraction of the blocks that are trained, the upper ones."""
-LR = 5e-5
+LR = 2e-4
 """Of AdamW, times pretrain.lr_scale."""
 TEMPERATURE, SMOOTHING = 0.1, 0.1
 MIN_DEVIATION = 1e-3

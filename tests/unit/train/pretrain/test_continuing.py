@@ -196,8 +196,6 @@ def test_it_reads_the_training_pictures_alone_and_trains_the_upper_blocks_alone(
     ("words", "message"),
     [
         ({"pretrain__mask_ratio": "0.5"}, r"pretrain\.mask_ratio belongs to masked autoencoding.*Leave one of"),
-        ({"pretrain__crop_scale": "0.2"}, r"pretrain\.crop_scale belongs to masked autoencoding"),
-        ({"pretrain__steps": "0"}, r"--pretrain asks for pre-training and --pretrain\.steps 0 for none"),
         ({"source": unanswered()}, r"gains on validation pictures, and none has an answer\. Give some"),
         ({"source": drawn(task="anomaly", classes=("good", "bad"))}, r"--task anomaly has none of\. Leave --pretrain"),
     ],
