@@ -59,8 +59,8 @@ def output_losses(task: Task, outputs: np.ndarray, targets: np.ndarray) -> Float
         outputs, targets: as in `compute_quick_metrics`.
     """
     if task == "classification":
-        return -np.log(np.maximum(softmax(outputs)[np.arange(len(targets)), targets], 1e-12))
+        return np.asarray(-np.log(np.maximum(softmax(outputs)[np.arange(len(targets)), targets], 1e-12)))
     if task == "multilabel":
         p, t = np.clip(sigmoid(outputs).astype(np.float64), 1e-12, 1 - 1e-12), targets.astype(np.float64)
-        return -(t * np.log(p) + (1 - t) * np.log(1 - p))
-    return np.square(outputs.astype(np.float64) - targets)
+        return np.asarray(-(t * np.log(p) + (1 - t) * np.log(1 - p)))
+    return np.asarray(np.square(outputs.astype(np.float64) - targets))

@@ -289,16 +289,17 @@ def _continue_start(
     context = dataclasses.replace(context, plan=plan)
     again = yield from _probe_features(context, model.eval().requires_grad_(True), "-continued")
     rows, groups = dataset.splits["val"], dataset.source.groups
-    pairs = [(next(row for row in each.result.candidates if row.chosen), each.losses) for each in (probed, again)]
-    compared = linear_probe.compare_starts(
-        plan.pretrain.steps, *pairs, None if groups is None else groups[rows], plan.seed
+    before, after = (
+        (next(row for row in each.result.candidates if row.chosen), each.losses) for each in (probed, again)
     )
+    own = None if groups is None else groups[rows]
+    compared = linear_probe.compare_starts(plan.pretrain.steps, before, after, own, plan.seed)
     yield Note(str(compared))
-    spent = {"count": probed.count + again.count, "seconds": probed.seconds + again.seconds}
-    if not compared.is_kept:
-        return plan, start, probed._replace(**spent), compared
-    phase.save_pretrained_bundle(context, continuing.PHASE_NAME, model)
-    return plan, model, again._replace(**spent), compared
+    if compared.is_kept:
+        phase.save_pretrained_bundle(context, continuing.PHASE_NAME, model)
+    kept, chosen = (model, again) if compared.is_kept else (start, probed)
+    chosen = chosen._replace(count=probed.count + again.count, seconds=probed.seconds + again.seconds)
+    return plan, kept, chosen, compared
 
 
 def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
