@@ -344,10 +344,8 @@ def _describe_pretraining(plan: Plan) -> str:
         return ""
     further = f", also of {Path(settings.extra_images).name}" if settings.extra_images else ""
     batch = settings.batch_size or plan.recipe.batch_size
-    return (
-        f"{format_count(settings.steps, 'step')} of {format_count(batch, 'picture')}{further}, "
-        f"{settings.mask_ratio:.0%} hidden"
-    )
+    how = "from the checkpoint" if plan.finetune.from_checkpoint else f"{settings.mask_ratio:.0%} hidden"
+    return f"{format_count(settings.steps, 'step')} of {format_count(batch, 'picture')}{further}, {how}"
 
 
 def _describe_teacher(plan: Plan) -> str:

@@ -370,15 +370,18 @@ def is_phase_done(run: RunFolder, name: str) -> bool:
 
 def save_start_weights(context: TrainContext, name: str, model: ViT) -> None:
     """Write a model's weights after a phase; the bundle comes first, because a resume looks for the other file."""
-    run, plan, source = context.run, context.plan, context.dataset.source
-    folder = run.path / PRETRAINED_FOLDER
+    save_pretrained_bundle(context, name, model)
+    header = {AFTER_KEY: name, **plan_metadata(context.plan)}
+    safetensors_file.save_tensors(context.run.path / START_WEIGHTS_FILE, model.state_dict(), header, checksum=True)
+
+
+def save_pretrained_bundle(context: TrainContext, name: str, model: ViT) -> None:
+    """Write a model's weights after a phase as a bundle."""
+    source, folder = context.dataset.source, context.run.path / PRETRAINED_FOLDER
     if folder.exists():  # of the phase before this one, or of this one before a kill
         atomic.remove_folder(folder)
     info = {UNLABELED_KEY: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
-    bundle_weights.save_bundle(folder, model, plan.image, source.task, source.classes, info)
-    safetensors_file.save_tensors(
-        run.path / START_WEIGHTS_FILE, model.state_dict(), {AFTER_KEY: name, **plan_metadata(plan)}, checksum=True
-    )
+    bundle_weights.save_bundle(folder, model, context.plan.image, source.task, source.classes, info)
 
 
 def plan_metadata(plan: Plan) -> dict[str, str]:

@@ -7,6 +7,8 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ..errors import UsageError
 from ..formatting import format_count
 from ..model.vit import ViT
@@ -17,7 +19,7 @@ from .distill import distillation
 from .events import Event
 from .plan import CNN_TEACHER, DistillSettings, Plan, PretrainSettings
 from .planning.finalize import is_measured
-from .pretrain import pretraining
+from .pretrain import continuing, pretraining
 from .request import Reasons
 from .teacher_targets import DistillationTeacher
 
@@ -52,9 +54,10 @@ def finalize_phases(draft: PlanContext, dry_run: bool = False) -> tuple[Plan, Re
     steps = 0.0 if plan.minutes else count_total_steps(plan)
     if plan.pretrain.is_enabled:
         check_extra_images(draft.with_plan(plan))
+        check_can_continue(plan, draft.dataset)
         plan, why = pretraining.set_pretrain_batch_size(plan, draft.dataset)
         reasons |= why
-        step_seconds = pretraining.measure_pretraining_step(draft.with_plan(plan)) if measured else 0.0
+        step_seconds = _measure_pretraining_step(draft.with_plan(plan)) if measured else 0.0
         plan, why, seconds = resolve_phase_steps(plan, "pretrain", steps, step_seconds)
         reasons |= why
         spent += seconds
@@ -135,10 +138,38 @@ def estimate_phase_seconds(context: PlanContext) -> float:
     """Seconds of the phases of a written plan, from a few of their steps here."""
     plan, seconds = context.plan, 0.0
     if plan.pretrain.is_enabled:
-        seconds += plan.pretrain.steps * pretraining.measure_pretraining_step(context)
+        seconds += plan.pretrain.steps * _measure_pretraining_step(context)
     if plan.distill.has_first_stage:
         seconds += plan.distill.steps * distillation.measure_distill_step(context)
     return seconds
+
+
+def _measure_pretraining_step(context: PlanContext) -> float:
+    if context.plan.finetune.from_checkpoint:
+        return continuing.measure_continuing_step(context)
+    return pretraining.measure_pretraining_step(context)
+
+
+def check_can_continue(plan: Plan, dataset: Dataset) -> None:
+    """Check that a checkpoint that pre-training goes on from can be compared with what comes out.
+
+    Raises:
+        UsageError: another task, or no validation images.
+    """
+    if not (plan.pretrain.is_enabled and plan.finetune.from_checkpoint):
+        return
+    if dataset.source.task in ("anomaly", "segmentation"):
+        raise UsageError(
+            "--pretrain with --weights goes on without labels and is kept if a probe of the pictures' answers gains, "
+            f"which --task {dataset.source.task} has none of. Leave --pretrain out, or name the folder pretrained/ of "
+            "a run that has gone on with --task classification."
+        )
+    targets = dataset.metric_targets(dataset.splits["val"])
+    if np.isnan(targets.astype(np.float64)).all():
+        raise UsageError(
+            "--pretrain with --weights is kept only if the probe gains on validation pictures, and none has an answer. "
+            "Give some, for example with --data.val_fraction 0.15, or leave --pretrain out."
+        )
 
 
 def check_written_phases(plan: Plan, dataset: Dataset) -> None:
@@ -148,6 +179,7 @@ def check_written_phases(plan: Plan, dataset: Dataset) -> None:
         UsageError: a phase has a fraction of the budget instead of steps; see also `distillation.check_teacher`.
     """
     distillation.check_teacher(plan, dataset)
+    check_can_continue(plan, dataset)
     for name, share in (("pretrain", plan.pretrain.budget_fraction), ("distill", plan.distill.budget_fraction)):
         if share:
             raise UsageError(
@@ -180,7 +212,7 @@ def check_extra_images(context: PlanContext) -> None:
 def describe_phases(plan: Plan) -> tuple[str, ...]:
     """Sentences about pre-training and distillation, for the report."""
     sentences, pretrain, distill = [], plan.pretrain, plan.distill
-    if pretrain.steps:
+    if pretrain.steps and not plan.finetune.from_checkpoint:
         further = f" and of {Path(pretrain.extra_images).name}" if pretrain.extra_images else ""
         steps = f"{format_count(pretrain.steps, 'step')} of masked autoencoding"
         sentences.append(f"Before the training, {steps} of the training pictures{further}, without labels.")

@@ -98,7 +98,8 @@ class Train(Command):
     alpha: float | None = None
     """With --task anomaly: the share of good pictures that may be called defects, 0.01 by default."""
     pretrain: bool = False
-    """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding."""
+    """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding, or with
+    a checkpoint going on from it, kept if the probe gains."""
     plan: Path | None = None
     """Follow a written plan.toml from its first step."""
     resume: Path | None = None

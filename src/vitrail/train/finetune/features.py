@@ -6,12 +6,14 @@ into the memory is halved permanently: bits may depend on its size, so a resumed
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,17 +28,20 @@ from ...data.mask_store import load_mask
 from ...data.splits import number_groups
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
 from ...evaluate.inference import FeatureExtractor, InferenceSettings, SingleImages, cast_weights, run_inference
+from ...evaluate.quick_metrics import output_losses
 from ...files import safetensors_file
 from ...formatting import format_count
 from ...model.vit import ViT
 from ...runtime import is_out_of_memory
+from .. import phase
 from ..calibration_file import write_calibration
 from ..checkpoint import SECONDS_BETWEEN_SAVES
 from ..context import TrainContext
 from ..dataset import Dataset
 from ..events import Event, Note, TaskProgress
 from ..phase import plan_metadata
-from ..plan import Plan
+from ..plan import Plan, PretrainSettings
+from ..pretrain import continuing
 from ..request import FEW_IMAGES
 from ..run_folder import RunFolder
 from ..signals import SignalRequest, listen_for_signals, resume_instructions
@@ -56,12 +61,13 @@ BATCH_KEY = "batch"
 
 
 def extract_features(
-    context: TrainContext, model: ViT, split: str, signal_request: SignalRequest, mirror: bool = False
+    context: TrainContext, model: ViT, split: str, signal_request: SignalRequest, mirror: bool = False, name: str = ""
 ) -> Generator[Event, None, FeatureSet]:
     """Features of all images of a split, or of their mirror images, in the split's order, with their targets.
 
     Args:
         signal_request: followed after the portion that is being computed.
+        name: of the features in files, where they are not those of the checkpoint.
 
     Raises:
         InterruptedRun: a signal asked to stop; the features so far are saved.
@@ -76,7 +82,7 @@ def extract_features(
     images = dataset.load_images(split, plan.image, plan.compute.num_workers)
     extractor = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
     extractor = SingleImages(extractor) if plan.model.head == "bank" else extractor
-    files = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
+    files = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}{name}", rows)
     stored = files.load()
     done = first = sum(map(len, stored))
     if done:
@@ -121,7 +127,8 @@ class FeatureFiles:
     def __init__(self, run: RunFolder, plan: Plan, name: str, rows: np.ndarray):
         self._folder, self._name = run.path / FEATURES_FOLDER, name
         start = dataclasses.replace(plan.finetune, head_patches=0)  # decided after them
-        made_of = config.to_toml(dataclasses.replace(plan, finetune=start), {}).encode()
+        known = dataclasses.replace(plan, finetune=start, pretrain=PretrainSettings())  # a clock moves its steps
+        made_of = config.to_toml(known, {}).encode()
         made_of += rows.astype(np.int64).tobytes()
         self._source_hash = hashlib.sha256(made_of).hexdigest()
         self.batch = FEATURE_BATCH
@@ -207,7 +214,7 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, tuple[P
         UsageError, DamagedFileError, ResourceError: the checkpoint cannot be read, or is not the plan's.
         DataError: an image cannot be read.
     """
-    run, plan, dataset = context.run, context.plan, context.dataset
+    run, plan = context.run, context.plan
     if run.start_file.is_file():
         return plan, load_start_model(run, plan)
     if plan.model.head == "bank":
@@ -216,13 +223,41 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, tuple[P
         return (yield from _prepare_patch_head(context))
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
+    probed = yield from _probe_features(context, model)
+    continued = None
+    if plan.pretrain.steps:
+        plan, model, probed, continued = yield from _continue_start(context, model, probed)
+        context = dataclasses.replace(context, plan=plan)
+    model = _keep_best_head(context, model, probed.result, probed.seconds, probed.count, continued)
+    phase.remove_phase_checkpoints(run, continuing.PHASE_NAME)
+    return plan, model
+
+
+class _ProbedModel(NamedTuple):
+    """The probes of a model's features."""
+
+    result: linear_probe.ProbeResult
+    losses: Float[np.ndarray, " m *K"]
+    """Of the chosen probe on the validation images."""
+    count: int
+    """Images that were read, and the seconds that this took, with the probes."""
+    seconds: float
+
+
+def _probe_features(context: TrainContext, model: ViT, name: str = "") -> Generator[Event, None, _ProbedModel]:
+    """Compute the features of all images, and fit probes to them.
+
+    Args:
+        name: of the features in files, where they are not those of the checkpoint.
+    """
+    run, plan, dataset = context.run, context.plan, context.dataset
     start_time, extra = time.perf_counter(), ""
     with listen_for_signals() as signal_request:
-        train = yield from extract_features(context, model, "train", signal_request)
-        valid = yield from extract_features(context, model, "val", signal_request)
+        train = yield from extract_features(context, model, "train", signal_request, name=name)
+        valid = yield from extract_features(context, model, "val", signal_request, name=name)
         if uses_mirror_images(plan, dataset):
             extra = " and mirror images"
-            mirrored = yield from extract_features(context, model, "train", signal_request, mirror=True)
+            mirrored = yield from extract_features(context, model, "train", signal_request, mirror=True, name=name)
             features = np.concatenate([train.features, mirrored.features])
             image_weights = None if train.weights is None else np.tile(train.weights, 2)
             train = FeatureSet(features, np.concatenate([train.targets, mirrored.targets]), image_weights)
@@ -230,12 +265,41 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, tuple[P
         message = f"Interrupted after the features. {resume_instructions(run.path)}"
         raise InterruptedRun(message, signal_request.exit_code)
     count = len(train.features) + len(valid.features)
-    yield Note(f"Features of {format_count(count, 'picture')}{extra}, computed once, in {_format_elapsed(start_time)}.")
+    title = "New features" if name else "Features"
+    yield Note(f"{title} of {format_count(count, 'picture')}{extra}, computed once, in {_format_elapsed(start_time)}.")
     probes_time = time.perf_counter()
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(plan.model), plan.seed)
     yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(probes_time)}):")
-    return plan, (yield from _keep_best_head(context, model, result, start_time, count))
+    yield from map(Note, linear_probe.format_candidates(result.candidates))
+    losses = output_losses(task, result.best.predict_outputs(valid.features[:, result.columns]), valid.targets)
+    return _ProbedModel(result, losses, count, time.perf_counter() - start_time)
+
+
+def _continue_start(
+    context: TrainContext, start: ViT, probed: _ProbedModel
+) -> Generator[Event, None, tuple[Plan, ViT, _ProbedModel, linear_probe.ContinuedStart]]:
+    """Let pre-training go on from the checkpoint, and keep what comes out if its probe gains beyond luck.
+
+    Returns the plan with the steps that were made, the model that the run begins with, its probes, and the comparison.
+    Test images are not read.
+    """
+    dataset, model = context.dataset, copy.deepcopy(start)
+    plan = yield from continuing.continue_pretraining(context, model)
+    context = dataclasses.replace(context, plan=plan)
+    again = yield from _probe_features(context, model.eval().requires_grad_(True), "-continued")
+    rows, groups = dataset.splits["val"], dataset.source.groups
+    before, after = (
+        (next(row for row in each.result.candidates if row.chosen), each.losses) for each in (probed, again)
+    )
+    own = None if groups is None else groups[rows]
+    compared = linear_probe.compare_starts(plan.pretrain.steps, before, after, own, plan.seed)
+    yield Note(str(compared))
+    if compared.is_kept:
+        phase.save_pretrained_bundle(context, continuing.PHASE_NAME, model)
+    kept, chosen = (model, again) if compared.is_kept else (start, probed)
+    chosen = chosen._replace(count=probed.count + again.count, seconds=probed.seconds + again.seconds)
+    return plan, kept, chosen, compared
 
 
 def _prepare_bank(context: TrainContext) -> Generator[Event, None, ViT]:
@@ -321,7 +385,8 @@ def _prepare_patch_head(context: TrainContext) -> Generator[Event, None, tuple[P
     judged = "the validation pictures" if len(rows["val"]) else "training pictures that are left out in turn"
     which = f"{most:,} of " * (0 < most < patches) + format_count(patches, "patch", "patches")
     yield Note(f"Linear heads on {which}, by {judged} ({_format_elapsed(fit_time)}):")
-    return plan, (yield from _keep_best_head(context, model, result, start_time, count))
+    yield from map(Note, linear_probe.format_candidates(result.candidates))
+    return plan, _keep_best_head(context, model, result, time.perf_counter() - start_time, count)
 
 
 def measure_slowdown(plan: Plan, seconds: float, processor_seconds: float) -> float:
@@ -373,15 +438,18 @@ def _label_patches_of(
 
 
 def _keep_best_head(
-    context: TrainContext, model: ViT, result: linear_probe.ProbeResult, start_time: float, count: int
-) -> Generator[Event, None, ViT]:
+    context: TrainContext,
+    model: ViT,
+    result: linear_probe.ProbeResult,
+    seconds: float,
+    count: int,
+    continued: linear_probe.ContinuedStart | None = None,
+) -> ViT:
     """The model at step 0 with the best of the heads that were fitted, saved beside a table of all of them."""
-    for line in linear_probe.format_candidates(result.candidates):
-        yield Note(line)
     weights.set_head(model, result.best, result.columns)
     model = model.cpu()
-    linear_probe.write_candidates(context.run.start_table, result.candidates)
-    _save_start(context, model, time.perf_counter() - start_time, count)
+    linear_probe.write_candidates(context.run.start_table, result.candidates, continued=continued)
+    _save_start(context, model, seconds, count)
     return model
 
 

@@ -652,6 +652,8 @@ def estimate_probe_seconds(context: PlanContext, each: float | None = None) -> t
     else:
         looked = train * (1 + uses_mirror_images(plan, dataset)) + valid
         probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * model.pooled_width, MAX_FEATURE_VALUES)
+        times = 1 + plan.pretrain.is_enabled  # of the start, and of what pre-training makes of it
+        looked, probes = times * looked, times * probes
     return each * looked + probes, each * min(valid, MAX_VALIDATION_IMAGES)
 
 

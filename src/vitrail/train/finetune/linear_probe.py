@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int64, Shaped
@@ -15,7 +16,9 @@ from ...evaluate import probe
 from ...evaluate.probe import LinearProbe
 from ...evaluate.quick_metrics import QuickMetrics, compute_quick_metrics
 from ...files import atomic
+from ...formatting import format_count
 from ...randomness import permutation
+from ...stats.intervals import bootstrap_interval
 
 MAX_FEATURE_VALUES = 2**25
 """Largest number of values in the features of a probe; larger sets are sampled."""
@@ -157,10 +160,79 @@ def to_candidate(name: str, metrics: QuickMetrics | None) -> Candidate | None:
     return Candidate(name=name, figure_name=metrics.name, figure=value, loss=round(metrics.loss, 6))
 
 
-def write_candidates(path: Path, probes: Sequence[Candidate], means: Sequence[Candidate] = ()) -> None:
-    """Write the candidates on frozen features, and the means of initial and tuned weights."""
-    content = {"frozen": [asdict(one) for one in probes], "tuned": [asdict(one) for one in means]}
+@dataclass(frozen=True, kw_only=True)
+class ContinuedStart:
+    """The best probes of a checkpoint and of what pre-training has made of it, on the same validation images."""
+
+    steps: int
+    start: Candidate
+    continued: Candidate
+    gain: float
+    """How much less the loss of the continued features is, a mean over images."""
+    interval: tuple[float, float]
+    """Of the gain, 95 %."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the gain is beyond luck."""
+        return self.interval[0] > 0
+
+    def __str__(self) -> str:
+        what = "is kept" if self.is_kept else "is not kept, for that may be luck, and the checkpoint is used as it is"
+        return (
+            f"Pre-training from the checkpoint, {format_count(self.steps, 'step')}: the probe's loss on the validation "
+            f"pictures was {self.start.loss:.4f} before and is {self.continued.loss:.4f} after it "
+            f"({_format_metric(self.start)} and {_format_metric(self.continued)}), a gain of {self.gain:+.4f} "
+            f"({self.interval[0]:+.4f} to {self.interval[1]:+.4f}), so it {what}."
+        )
+
+
+def compare_starts(
+    steps: int,
+    start: tuple[Candidate, Float[np.ndarray, " n *K"]],
+    continued: tuple[Candidate, Float[np.ndarray, " n *K"]],
+    groups: Shaped[np.ndarray, " n"] | None,
+    seed: int,
+) -> ContinuedStart:
+    """Compare the probes of two models by a paired bootstrap of images, or of groups of images.
+
+    Args:
+        start, continued: the chosen probe and its losses, NaN where unknown: `quick_metrics.output_losses`.
+    """
+    gains = (start[1] - continued[1]).reshape(len(start[1]), -1)  # [n, K]
+    known = ~np.isnan(gains).all(1)
+    rows = np.nanmean(gains[known], axis=1)
+    own = None if groups is None else groups[known]
+    low, high = bootstrap_interval(rows, lambda drawn: float(drawn.mean()), seed, groups=own)
+    return ContinuedStart(
+        steps=steps, start=start[0], continued=continued[0], gain=float(rows.mean()), interval=(low, high)
+    )
+
+
+def write_candidates(
+    path: Path,
+    probes: Sequence[Candidate],
+    means: Sequence[Candidate] = (),
+    continued: ContinuedStart | None = None,
+) -> None:
+    """Write the candidates on frozen features, the means of initial and tuned weights, and what pre-training has made
+    of the checkpoint, if it did."""
+    content: dict[str, Any] = {"frozen": [asdict(one) for one in probes], "tuned": [asdict(one) for one in means]}
+    if continued is not None:
+        content["continued"] = asdict(continued) | {"kept": continued.is_kept}
     atomic.write_json(path, content)
+
+
+def read_continued(path: Path) -> ContinuedStart | None:
+    """What `write_candidates` stored of a pre-training from the checkpoint; None without it."""
+    stored = json.loads(path.read_text(encoding="utf-8")).get("continued") if path.is_file() else None
+    if stored is None:
+        return None
+    start, continued = Candidate(**stored["start"]), Candidate(**stored["continued"])
+    low, high = stored["interval"]
+    return ContinuedStart(
+        steps=stored["steps"], start=start, continued=continued, gain=stored["gain"], interval=(low, high)
+    )
 
 
 def read_candidates(path: Path) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
@@ -192,9 +264,10 @@ def format_candidates(rows: Sequence[Candidate]) -> list[str]:
 
 
 def describe_candidates(path: Path) -> list[str]:
-    """A sentence for each table of start.json, for the report."""
+    """A sentence for each table of start.json, and for pre-training from a checkpoint, for the report."""
+    continued = read_continued(path)
     titles = ("Frozen features, on the validation pictures", "Start, tuned weights and their means, there too")
-    return [
+    return [str(continued)] * (continued is not None) + [
         f"{title}: "
         + "; ".join(f"{row.name} {_format_metric(row)}{' (chosen)' if row.chosen else ''}" for row in shown)
         + "."

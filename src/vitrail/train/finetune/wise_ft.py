@@ -64,7 +64,8 @@ def choose_weights(context: TrainContext, train_state: TrainState) -> Generator[
             candidates[index] = replace(candidate, name=f"{candidate.name}, on all {len(all_rows):,}")
         best = best if candidates[best].rank > candidates[0].rank else 0
     candidates = [replace(each, chosen=index == best) for index, each in enumerate(candidates)]
-    linear_probe.write_candidates(run.start_table, linear_probe.read_candidates(run.start_table)[0], candidates)
+    frozen, continued = linear_probe.read_candidates(run.start_table)[0], linear_probe.read_continued(run.start_table)
+    linear_probe.write_candidates(run.start_table, frozen, candidates, continued)
     if candidates:
         yield Note("Start, tuned weights, and means of both, on the validation pictures:")
         yield from map(Note, linear_probe.format_candidates(candidates))

@@ -47,6 +47,7 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
     image, image_reasons = model_size.draft_image_spec(fingerprint, model)
     reasons |= model_reasons | image_reasons
     pretrain, why_pretrain = draft_pretrain_settings(request.pretrain, request.overrides)
+    why_pretrain |= PRETRAIN_REASONS if pretrain.budget_fraction else {}
     distill, why_distill = draft_distill_settings(request.overrides)
     recipe, why_recipe = augmentation_rules.draft_recipe(fingerprint, model, request, runtime.device)
     decisions, why_decisions = draft_decision_settings(fingerprint.task)
@@ -196,8 +197,6 @@ def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
     losses.check_loss_settings(task, plan.recipe)
     check_pretrain_settings(plan)
     check_distill_settings(plan, task)
-    if plan.finetune.from_checkpoint and plan.pretrain.is_enabled:
-        raise UsageError("--pretrain begins from random values and --weights from a checkpoint. Leave one of them out.")
     if plan.finetune.from_checkpoint and plan.finetune.freeze_blocks >= plan.model.depth:
         raise UsageError(
             f"finetune.freeze_blocks must leave a block to tune: the checkpoint has {plan.model.depth}. "
@@ -310,6 +309,8 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
 
 PRETRAIN_FRACTION = 0.4
 """Default fraction of the budget for pre-training."""
+MASKED_FIELDS = ("mask_ratio", "decoder_depth", "decoder_width", "norm_pix_loss", "crop_scale")
+"""Fields of masked autoencoding, which pre-training from a checkpoint does not do."""
 PRETRAIN_REASONS = {
     "pretrain.mask_ratio": "three quarters hidden make the task worth learning and the encoder cheap (He et al. 2021)",
     "pretrain.decoder_depth": "the decoder is discarded: it only has to give the encoder a good task",
@@ -331,7 +332,7 @@ def draft_pretrain_settings(is_requested: bool, overrides: Mapping[str, str]) ->
             raise UsageError(f"--pretrain asks for pre-training and --{name} {text} for none. Leave one of them out.")
     if "pretrain.steps" in overrides:
         return PretrainSettings(), {}
-    return PretrainSettings(budget_fraction=PRETRAIN_FRACTION), PRETRAIN_REASONS
+    return PretrainSettings(budget_fraction=PRETRAIN_FRACTION), {}
 
 
 def check_pretrain_settings(plan: Plan) -> None:
@@ -352,6 +353,13 @@ def check_pretrain_settings(plan: Plan) -> None:
             f"pretrain.steps={settings.steps} and pretrain.budget_fraction={settings.budget_fraction:g} say the "
             "same in two ways. Leave one of them out."
         )
+    if plan.finetune.from_checkpoint:
+        if changed := [name for name in _changed_fields(settings) if name in MASKED_FIELDS]:
+            raise UsageError(
+                f"pretrain.{changed[0]} belongs to masked autoencoding, which begins from random values; what goes on "
+                "from --weights has no use for it. Leave one of them out."
+            )
+        return
     if model.patches in T2T_PATCHES:
         raise UsageError(
             f'Masked autoencoding needs patches that do not overlap; with patches="{model.patches}" every patch has '

@@ -41,7 +41,7 @@ def pretrain(context: TrainContext, model: ViT) -> Generator[Event, None, Plan]:
         InterruptedRun, DivergedError, ResourceError: see `phase.run_phase`.
     """
     run, plan = context.run, context.plan
-    if not plan.pretrain.steps:
+    if not plan.pretrain.steps or plan.finetune.from_checkpoint:  # see `continuing`
         return plan
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)

@@ -334,7 +334,6 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
             r"--recipe\.patch_keep_rate has no effect here without a --recipe\.patch_keep_until",
         ),
         ({"steps": None, "finetune__method": "probe", "distill__teacher": "cnn"}, r"no steps in which a teacher could"),
-        ({"pretrain": True}, r"--pretrain begins from random values and --weights from a checkpoint"),
         (
             {"distill__teacher": "x", "distill__kind": "features"},
             r"--distill\.kind features teaches a model that begins",
