@@ -44,8 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = draw_scenes(root / "scenes", 6)
     request = TrainRequest(
         data=DataSettings(source=str(source), task="segmentation", pixel_size=0.5),
-        weights=str(save_weights(root / "theirs")),
-    )
+        weights=str(save_weights(root / "theirs")), overrides={"finetune.method": "probe"},
+    )  # fmt: skip
     list(training.fit(request, MACHINE, root / "run"))
     return root / "run"
 

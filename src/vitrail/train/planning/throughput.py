@@ -41,6 +41,8 @@ class Throughput:
     """Mean seconds of a step in each phase of a recipe, making the batch included."""
 
     stages: tuple[tuple[ProgressiveStage, float], ...]
+    is_tried: bool = True
+    """Whether steps were made; else their seconds were estimated."""
 
     @property
     def mean_seconds(self) -> float:
@@ -48,7 +50,7 @@ class Throughput:
         return sum(phase.fraction * seconds for phase, seconds in self.stages)
 
 
-def measure_throughput(context: PlanContext) -> Throughput:
+def measure_throughput(context: PlanContext, expected: float = 0.0) -> Throughput:
     """Train a copy of the model for five to fourteen steps in each phase; the last, with all patches, comes first.
 
     Fourteen only where steps differ by more than a tenth, as beside other programs.
@@ -57,13 +59,18 @@ def measure_throughput(context: PlanContext) -> Throughput:
     much longer than the others and its patches explain, as the first steps of a process do on a busy machine, is
     measured once more. All ranks train together and get rank 0's times.
 
+    Args:
+        expected: estimated seconds of a step; a single process that has no time for two such steps makes none.
+
     Raises:
         ResourceError: the memory is full; the message says what would fit.
     """
     plan, world_size = context.plan, context.group.world_size
     stages = plan.recipe.progressive_stages()
-    tokens = _limit_batch(context)[0].stage_tokens(plan.model.grid)
-    until = time.perf_counter() + context.measuring_seconds() / 2
+    tokens, left = _limit_batch(context)[0].stage_tokens(plan.model.grid), context.measuring_seconds()
+    if world_size == 1 and MIN_TRIAL_STEPS * expected > left:
+        return Throughput(tuple((stage, expected) for stage in stages), is_tried=False)
+    until = time.perf_counter() + left / 2
     seconds = [math.inf] * len(stages)
     try:
         for number in range(len(stages))[::-1]:

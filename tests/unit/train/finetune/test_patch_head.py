@@ -146,7 +146,7 @@ def fit(
     run: Path, source: Path, weights: Path | str, data: dict[str, object] | None = None, **fields: object
 ) -> list[Event]:
     settings = DataSettings(source=str(source), task="segmentation", **(data or {}))
-    request = TrainRequest(data=settings, weights=str(weights))
+    request = TrainRequest(data=settings, weights=str(weights), overrides={"finetune.method": "probe"})
     return list(training.fit(dataclasses.replace(request, **fields), MACHINE, run))
 
 
