@@ -31,8 +31,8 @@ from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor
 from vitrail.services.evaluation import evaluate_model, load_held_out
 from vitrail.spec import ImageSpec
-from vitrail.train import fit as training
 from vitrail.train import context, time_budget
+from vitrail.train import fit as training
 from vitrail.train.batch_augment import augment_batch, move_masks
 from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
 from vitrail.train.finetune import features, finetune_planner, linear_probe, patch_head

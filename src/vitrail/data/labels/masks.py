@@ -212,6 +212,11 @@ def _number_classes(source: Source, counts: Sequence[Counter[int]]) -> MaskLegen
 
 
 def _explain_one_class(source: Source, legend: MaskLegend) -> str:
+    if len(same := [value for value, k in legend.codes if k != UNKNOWN_PIXEL]) > 1:
+        return (
+            f"The legend of {source.name} gives all its {format_count(len(same), 'value')} one name, "
+            f"{legend.classes[0]!r}; telling apart takes two classes."
+        )
     only = "no pixel of a class" if not legend.classes else f"only one class, {legend.classes[0]!r}"
     return (
         f"The masks of {source.name} have {only}; telling apart takes two. {UNKNOWN_VALUE} means unknown: if it is a "
