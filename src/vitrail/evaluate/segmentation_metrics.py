@@ -163,7 +163,7 @@ def compute_segmentation_metrics(
     require_finite(overlaps)
     counts, own = overlaps[known], None if groups is None else groups[known]
     K = len(predictions.columns)
-    values, spans = _compute(counts), _find_intervals(counts, own, seed, samples)
+    values, spans = _compute(counts.sum(0)), _find_intervals(counts, own, seed, samples)
     totals = counts.sum(0)  # [K, 3]
     per_class = []
     for k, name in enumerate(predictions.columns):
@@ -228,22 +228,21 @@ def image_ious(overlaps: Float64[np.ndarray, "n K 8"]) -> Float64[np.ndarray, " 
     return np.where(present > 0, ious.sum(1) / np.maximum(present, 1), np.nan)
 
 
-def _compute(counts: Float64[np.ndarray, "n K 8"]) -> Float64[np.ndarray, " M"]:
+def _compute(totals: Float64[np.ndarray, "*n K 8"]) -> Float64[np.ndarray, "*n M"]:
     """IoU of each class, Dice, boundary F and overconfidence of each, means of the first three, the accuracy of pixels
     and their overconfidence; NaN for a class without a pixel, or without a border.
     """
-    both, answered, true, border, hit, true_border, true_hit, sure = counts.sum(0).T
+    both, answered, true, border, hit, true_border, true_hit, sure = np.moveaxis(totals, -1, 0)  # [*n, K] each
     with np.errstate(invalid="ignore", divide="ignore"):
         iou, dice = both / (answered + true - both), 2 * both / (answered + true)
         precision, recall = hit / border, true_hit / true_border
         boundary = np.where(hit > 0, 2 * precision * recall / (precision + recall), 0.0)
         excess = (sure - both) / answered
-    boundary[border + true_border == 0] = np.nan
-    means = [
-        float(each[~np.isnan(each)].mean()) if not np.isnan(each).all() else np.nan for each in (iou, dice, boundary)
-    ]
-    right, all_excess = both.sum() / true.sum(), (sure.sum() - both.sum()) / answered.sum()
-    return np.concatenate([iou, dice, boundary, excess, means, [right, all_excess]])
+        boundary = np.where(border + true_border == 0, np.nan, boundary)
+        means = [np.nansum(each, -1) / (~np.isnan(each)).sum(-1) for each in (iou, dice, boundary)]
+        right = both.sum(-1) / true.sum(-1)
+        all_excess = (sure.sum(-1) - both.sum(-1)) / answered.sum(-1)
+    return np.concatenate([iou, dice, boundary, excess, np.stack([*means, right, all_excess], -1)], -1)
 
 
 def _find_intervals(
@@ -254,7 +253,8 @@ def _find_intervals(
     Of a class only the images, or groups, whose masks have it tell. A mean over classes has the degrees of freedom of a
     sum of their variances (Satterthwaite 1946), without classes of a single one.
     """
-    values, drawn = _compute(counts), bootstrap_samples(counts, _compute, seed, n, groups)
+    values = _compute(counts.sum(0))
+    drawn = _compute(bootstrap_samples(counts, lambda rows: rows.sum(0), seed, n, groups))
     K = counts.shape[1]
     has_class = counts[..., 2] > 0
     units = np.arange(len(counts)) if groups is None else np.unique(groups, return_inverse=True)[1]

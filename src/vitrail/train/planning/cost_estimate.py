@@ -23,7 +23,7 @@ from ..distributed.data_parallel import choose_strategy
 from ..events import Event, FinishEvent, RunCost
 from ..held_out import FEATURE_STATS_IMAGES, MAP_TIME_FRACTION, MIN_MAP_SECONDS
 from ..plan import MAX_COMPARED_IMAGES, MAX_VALIDATION_IMAGES, Plan
-from .throughput import MAX_MEASURED_TOKENS, Throughput
+from .throughput import MAX_MEASURED_TOKENS, SHORT_SECONDS, Throughput
 
 # -- Predicted seconds and memory, shown with the plan and compared with the actual cost at the end
 
@@ -83,7 +83,7 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
     plan, images, dataset = context.plan, context.images, context.dataset
     inference = 0.0
     for count in TIMED_IMAGES:
-        if not inference or context.measuring_seconds() > inference * count:
+        if not inference or max(context.measuring_seconds(), SHORT_SECONDS) > inference * count:
             inference = _measure_inference_seconds(plan, images, count)
     decoding = timer.decode_seconds / max(len(images.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))

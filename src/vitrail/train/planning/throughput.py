@@ -33,6 +33,8 @@ MAX_MEASURED_TOKENS = 65_536
 """Most patches of a measured batch on one CPU: the pace of larger batches follows from fewer pictures."""
 MAX_CONTRADICTION = 1.5
 """How many times longer a stage may take than the others allow, before it is measured once more."""
+SHORT_SECONDS = 1.0
+"""What takes less is tried even where no time is left to measure it."""
 TRIAL_STEPS = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
 
 
@@ -68,7 +70,7 @@ def measure_throughput(context: PlanContext, expected: float = 0.0) -> Throughpu
     plan, world_size = context.plan, context.group.world_size
     stages = plan.recipe.progressive_stages()
     tokens, left = _limit_batch(context)[0].stage_tokens(plan.model.grid), context.measuring_seconds()
-    if world_size == 1 and MIN_TRIAL_STEPS * expected > left:
+    if world_size == 1 and MIN_TRIAL_STEPS * expected > max(left, SHORT_SECONDS):
         return Throughput(tuple((stage, expected) for stage in stages), is_tried=False)
     until = time.perf_counter() + left / 2
     seconds = [math.inf] * len(stages)
