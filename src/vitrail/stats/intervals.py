@@ -264,7 +264,7 @@ def bootstrap_samples(
     seed: int,
     n: int = 1000,
     groups: np.ndarray | None = None,
-) -> Float[np.ndarray, "n *m"]:
+) -> Float[np.ndarray, "n ..."]:
     """Statistics of n bootstrap samples of rows, or of whole groups; arguments as in `bootstrap_intervals`."""
     if len(values) == 0 or n < 1:
         raise UsageError(
