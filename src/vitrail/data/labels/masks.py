@@ -154,7 +154,7 @@ def read_mask_values(path: Path | str) -> MaskValues:
     """
     import io
 
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     if is_drawn(str(path)):
         return MaskValues(decode_class_map(str(path)).astype(np.int64), False)
@@ -173,7 +173,8 @@ def read_mask_values(path: Path | str) -> MaskValues:
     except DataError:
         raise
     except Exception as error:  # decoders of untrusted bytes raise anything
-        raise DataError(f"{path}: the mask cannot be read ({str(error).partition(chr(10))[0]}).") from error
+        why = "it is no picture" if isinstance(error, UnidentifiedImageError) else str(error).partition("\n")[0]
+        raise DataError(f"{path}: the mask cannot be read ({why}).") from error
     packed = (colors[..., 0] * COLOR_BASE + colors[..., 1]) * COLOR_BASE + colors[..., 2]
     is_grey = (colors[..., :1] == colors).all()
     return MaskValues(colors[..., 0] if is_grey else packed, not is_grey)

@@ -186,7 +186,7 @@ def test_wrong_masks_are_refused_in_one_sentence(scenes: Path, tmp_path: Path):
     with pytest.raises(DataError, match="a mask of the kind JPEG does not keep its class numbers"):
         open_masks(scenes)
     (scenes / "masks" / "0.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"0\.png: the mask cannot be read"):
+    with pytest.raises(DataError, match=r"0\.png: the mask cannot be read \(it is no picture\)"):
         open_masks(scenes)
 
 
