@@ -14,7 +14,7 @@ from jaxtyping import Float64
 
 from .. import config
 from ..formatting import format_count
-from ..stats.intervals import bootstrap_intervals
+from ..stats.intervals import Interval, bootstrap_samples, student_intervals
 from .metrics import describe_images, metric_fields, no_targets_error, require_finite
 from .predictions import OVERLAP_PARTS, RegressionPredictions
 
@@ -61,7 +61,7 @@ class WorstImage:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationMetrics:
-    """All metrics of one split; intervals are 95 %, percentile bootstrap over images or whole groups."""
+    """All metrics of one split; intervals are 95 %, by a bootstrap over images or whole groups."""
 
     split: str
     n: int
@@ -100,6 +100,19 @@ class SegmentationMetrics:
         worst = min((one for one in self.per_class if one.iou is not None), key=lambda one: one.iou or 0.0)
         return f"Mean IoU {where}: {self.mean_iou:.3f}{span}; lowest {worst.name} {worst.iou:.3f}"
 
+    def describe_missing_intervals(self) -> str:
+        """A sentence on what has no interval, or one that counts a class as known exactly; empty where all have one."""
+        units = "pictures" if self.groups is None else "groups"
+        if (self.n if self.groups is None else self.groups) < 2:
+            return f"No intervals: they take two {units}."
+        names = [one.name for one in self.per_class if one.iou is not None and one.iou_interval is None]
+        if not names:
+            return ""
+        return (
+            f"No interval for {', '.join(names)}: masks of fewer than two {units} have it. Those of the means count "
+            "its figures as exact."
+        )
+
     def __str__(self) -> str:
         return self.table()
 
@@ -117,6 +130,8 @@ class SegmentationMetrics:
             shown = "  ".join(f"{'-':>6}" if value is None else f"{value:6.4f}" for value in figures)
             areas = f"{one.area:6.2%}  {one.predicted_area:8.2%}"
             lines.append(f"{one.name:<{width}}  {one.n:>8}  {shown}  {areas}")
+        if missing := self.describe_missing_intervals():
+            lines += ["", missing]
         if self.worst:
             lines += ["", f"lowest IoU: {', '.join(f'{each.id} {each.iou:.3f}' for each in self.worst)}"]
         return "\n".join(lines)
@@ -148,7 +163,7 @@ def compute_segmentation_metrics(
     require_finite(overlaps)
     counts, own = overlaps[known], None if groups is None else groups[known]
     K = len(predictions.columns)
-    values, spans = _compute(counts), bootstrap_intervals(counts, _compute, seed, samples, groups=own)
+    values, spans = _compute(counts.sum(0)), _find_intervals(counts, own, seed, samples)
     totals = counts.sum(0)  # [K, 3]
     per_class = []
     for k, name in enumerate(predictions.columns):
@@ -213,22 +228,48 @@ def image_ious(overlaps: Float64[np.ndarray, "n K 8"]) -> Float64[np.ndarray, " 
     return np.where(present > 0, ious.sum(1) / np.maximum(present, 1), np.nan)
 
 
-def _compute(counts: Float64[np.ndarray, "n K 8"]) -> Float64[np.ndarray, " M"]:
+def _compute(totals: Float64[np.ndarray, "*n K 8"]) -> Float64[np.ndarray, "*n M"]:
     """IoU of each class, Dice, boundary F and overconfidence of each, means of the first three, the accuracy of pixels
     and their overconfidence; NaN for a class without a pixel, or without a border.
     """
-    both, answered, true, border, hit, true_border, true_hit, sure = counts.sum(0).T
+    both, answered, true, border, hit, true_border, true_hit, sure = np.moveaxis(totals, -1, 0)  # [*n, K] each
     with np.errstate(invalid="ignore", divide="ignore"):
         iou, dice = both / (answered + true - both), 2 * both / (answered + true)
         precision, recall = hit / border, true_hit / true_border
         boundary = np.where(hit > 0, 2 * precision * recall / (precision + recall), 0.0)
         excess = (sure - both) / answered
-    boundary[border + true_border == 0] = np.nan
-    means = [
-        float(each[~np.isnan(each)].mean()) if not np.isnan(each).all() else np.nan for each in (iou, dice, boundary)
-    ]
-    right, all_excess = both.sum() / true.sum(), (sure.sum() - both.sum()) / answered.sum()
-    return np.concatenate([iou, dice, boundary, excess, means, [right, all_excess]])
+        boundary = np.where(border + true_border == 0, np.nan, boundary)
+        means = [np.nansum(each, -1) / (~np.isnan(each)).sum(-1) for each in (iou, dice, boundary)]
+        right = both.sum(-1) / true.sum(-1)
+        all_excess = (sure.sum(-1) - both.sum(-1)) / answered.sum(-1)
+    return np.concatenate([iou, dice, boundary, excess, np.stack([*means, right, all_excess], -1)], -1)
+
+
+def _find_intervals(
+    counts: Float64[np.ndarray, "n K 8"], groups: np.ndarray | None, seed: int, n: int
+) -> list[Interval | None]:
+    """The interval of each value of `_compute`.
+
+    Of a class only the images, or groups, whose masks have it tell. A mean over classes has the degrees of freedom of a
+    sum of their variances (Satterthwaite 1946), without classes of a single one.
+    """
+    values = _compute(counts.sum(0))
+    drawn = _compute(bootstrap_samples(counts, lambda rows: rows.sum(0), seed, n, groups))
+    K = counts.shape[1]
+    has_class = counts[..., 2] > 0
+    units = np.arange(len(counts)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    freedom = np.array([len(np.unique(units[has_class[:, k]])) for k in range(K)]) - 1.0
+    most, known = len(np.unique(units)) - 1.0, freedom >= 1
+    means = []
+    for place in range(3):
+        columns = drawn[:, place * K : (place + 1) * K][:, known].T
+        variances = np.array([each[np.isfinite(each)].var() if np.isfinite(each).any() else 0.0 for each in columns])
+        spread = (variances**2 / freedom[known]).sum()
+        means.append(np.clip(variances.sum() ** 2 / spread, 1, most) if spread else most * known.any())
+    degrees = np.concatenate([np.tile(freedom, 4), means, [most, most]])
+    is_share = np.ones(len(values), bool)
+    is_share[[*range(3 * K, 4 * K), -1]] = False
+    return student_intervals(values, drawn, degrees, is_share)
 
 
 def _format_span(span: Span | None) -> str:

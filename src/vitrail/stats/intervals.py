@@ -254,12 +254,23 @@ def bootstrap_intervals(
         statistics: from rows of `values` to a vector of fixed length. The others are as in `bootstrap_interval`.
     """
     _check_level(level)
+    samples = bootstrap_samples(values, statistics, seed, n, groups)
+    return percentile_intervals(samples, len(values) if groups is None else len(np.unique(groups)), level)
+
+
+def bootstrap_samples(
+    values: np.ndarray,
+    statistics: Callable[[np.ndarray], np.ndarray],
+    seed: int,
+    n: int = 1000,
+    groups: np.ndarray | None = None,
+) -> Float[np.ndarray, "n ..."]:
+    """Statistics of n bootstrap samples of rows, or of whole groups; arguments as in `bootstrap_intervals`."""
     if len(values) == 0 or n < 1:
         raise UsageError(
             f"A bootstrap needs at least 1 row and 1 sample. Got {format_count(len(values), 'row')} and n={n}."
         )
-    samples = np.stack([statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)])
-    return percentile_intervals(samples, len(values) if groups is None else len(np.unique(groups)), level)
+    return np.stack([statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)])
 
 
 def percentile_intervals(samples: Float[np.ndarray, "n m"], units: int, level: float = 0.95) -> list[Interval | None]:
@@ -273,6 +284,40 @@ def percentile_intervals(samples: Float[np.ndarray, "n m"], units: int, level: f
     for column in samples.astype(np.float64).T:
         finite = column[np.isfinite(column)]
         intervals.append(Interval(*np.quantile(finite, [tail, 1 - tail]).tolist()) if len(finite) else None)
+    return intervals
+
+
+def student_intervals(
+    values: Float[np.ndarray, " m"],
+    samples: Float[np.ndarray, "n m"],
+    freedom: Float[np.ndarray, " m"],
+    is_share: Bool[np.ndarray, " m"],
+    level: float = 0.95,
+) -> list[Interval | None]:
+    """Intervals of m statistics by the deviation of their bootstrap samples and Student's t; None for one that is not
+    finite, or has less than one degree of freedom.
+
+    Of few groups they hold the truth more often than percentiles: of five groups of masks in 95 of 100 studies instead
+    of 92 (EXPERIMENTS.md).
+
+    Args:
+        values, samples: of all rows, and of `bootstrap_samples`; those that are not finite are left out.
+        freedom: the units that tell of each statistic, less one.
+        is_share: statistics within 0..1. Their intervals are symmetric in arcsin(sqrt(x)), in which the deviation of a
+            share hardly depends on it (Bartlett 1936), and so never end outside.
+    """
+    from scipy.special import stdtrit
+
+    intervals: list[Interval | None] = []
+    for value, column, degrees, share in zip(values, samples.T, freedom, is_share, strict=True):
+        if not np.isfinite(value) or degrees < 1:
+            intervals.append(None)
+            continue
+        each = np.append(column[np.isfinite(column)], value)
+        each = np.arcsin(np.sqrt(each.clip(0, 1))) if share else each
+        reach = stdtrit(degrees, (1 + level) / 2) * np.sqrt((degrees + 1) / degrees) * each[:-1].std()
+        ends = each[-1] + np.array([-reach, reach])
+        intervals.append(Interval(*(np.sin(ends.clip(0, np.pi / 2)) ** 2 if share else ends).tolist()))
     return intervals
 
 

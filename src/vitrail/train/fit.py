@@ -352,6 +352,10 @@ def _choose_threads(context: PlanContext, settings: runtime.RuntimeSettings) -> 
         return context, {}
     if plan.finetune.from_checkpoint and plan.finetune.method == "probe":
         return context, {}  # no steps
+    if plan.finetune.from_checkpoint:
+        step = finetune_planner.estimate_step_seconds(plan, finetune_planner.measure_feature_seconds(context, 0.0))
+        if 4 * step > max(context.measuring_seconds(), throughput.SHORT_SECONDS):
+            return context, {"compute.threads": f"all cores: a step of {step:.0f} s leaves no time to try fewer"}
     plan, reasons = throughput.choose_threads(context)
     return context.with_plan(plan), reasons
 

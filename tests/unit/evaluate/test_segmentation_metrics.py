@@ -154,6 +154,23 @@ def test_the_worst_pictures_are_named_the_worst_first():
     assert compute_segmentation_metrics(make_table(masks[:1] % UNKNOWN_PIXEL, masks[:1])).worst == ()
 
 
+def test_what_one_picture_or_group_shows_has_no_interval():
+    answers, masks = draw_pairs(6)
+    masks[masks == 2] = 0
+    masks[4, :3, :3] = 2
+    metrics = compute_segmentation_metrics(make_table(answers, masks))
+    assert metrics.per_class[2].iou is not None and metrics.per_class[2].dice_interval is None
+    assert metrics.per_class[1].iou_interval is not None and metrics.mean_iou_interval is not None
+    why = f"No interval for {metrics.per_class[2].name}: masks of fewer than two pictures have it."
+    assert why in metrics.table()
+    grouped = compute_segmentation_metrics(make_table(answers, masks), np.array([0, 0, 0, 0, 0, 1]))
+    low, high = grouped.mean_iou_interval or (1.0, 0.0)
+    assert high - low > 2 * np.subtract(*metrics.mean_iou_interval[::-1])  # two groups tell less than six pictures
+    alone = compute_segmentation_metrics(make_table(answers[:1], masks[:1]))
+    assert alone.mean_iou is not None and alone.mean_iou_interval is None and alone.pixel_accuracy_interval is None
+    assert "No intervals: they take two pictures." in alone.table()
+
+
 # -- Areas
 
 
@@ -334,6 +351,10 @@ def test_a_table_of_masks_survives_its_file_and_keeps_its_columns(tmp_path: Path
 def test_ranges_of_areas_and_intervals_of_iou_hold_as_often_as_they_promise():
     coverage = script("mask_coverage")
     population = coverage.draw_population(40)
+    few = coverage.measure(population, 20, True, 60, samples=100)
+    assert min(few[name] for name in ("iou", "dice", "boundary_f", "crack_iou", "crack_boundary_f")) >= 0.88
+    rare = coverage.measure(coverage.forget_cracks(population), 20, True, 60, samples=100)
+    assert 0.3 < rare["without"] < 0.8 and rare["crack_iou"] >= 0.85  # percentiles: 0.6
     for grouped in (False, True):
         found = coverage.measure(population, 48, grouped, 25, samples=200)
         assert 0.86 <= found["areas"] <= 0.95  # 90 % promised

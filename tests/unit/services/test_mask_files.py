@@ -44,8 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = draw_scenes(root / "scenes", 6)
     request = TrainRequest(
         data=DataSettings(source=str(source), task="segmentation", pixel_size=0.5),
-        weights=str(save_weights(root / "theirs")),
-    )
+        weights=str(save_weights(root / "theirs")), overrides={"finetune.method": "probe"},
+    )  # fmt: skip
     list(training.fit(request, MACHINE, root / "run"))
     return root / "run"
 
@@ -145,7 +145,13 @@ def test_the_check_reads_masks_and_good_pictures(tmp_path: Path, capsys: pytest.
     source = draw_scenes(tmp_path / "scenes", 4)
     Image.fromarray(np.full((40, 40), 255, np.uint8)).save(source / "masks" / "0.png")
     assert main(["check", str(source), "--task", "segmentation"]) == 0
-    assert "1 of 4 masks has no known pixel: images/0.png." in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "1 of 4 masks has no known pixel: images/0.png." in out and "training is." in out and "--folds" not in out
+    for mask in (source / "masks").glob("*.png"):
+        Image.fromarray(np.zeros((40, 40), np.uint8)).save(mask)
+    assert main(["check", str(source), "--task", "segmentation"]) == 3
+    out = capsys.readouterr().out
+    assert "STOP     The masks have pixels of only one class; telling apart takes two." in out
     assert main(["check", str(draw_parts(tmp_path / "parts", 3, 1)), "--task", "anomaly"]) == 0
 
 

@@ -14,10 +14,12 @@ from vitrail.stats.intervals import (
     RARE_COUNT,
     bootstrap_counts,
     bootstrap_interval,
+    bootstrap_samples,
     bounded_mean_intervals,
     effective_count,
     mean_of_rates_interval,
     proportion_interval,
+    student_intervals,
     wilson_interval,
 )
 
@@ -215,3 +217,22 @@ def test_means_of_rates_cover_with_rare_classes_and_few_errors(counts, rates):
 def test_the_mean_of_equal_classes_is_as_sure_as_the_rate_of_all():
     low, high = mean_of_rates_interval([(1.0, 36.0)] * 9 + [(35 / 36, 36.0)])
     assert (low, high) == pytest.approx(wilson_interval(359, 360), abs=0.003)
+
+
+def test_the_deviation_of_bootstrap_samples_and_student_s_t_are_the_interval_of_a_mean():
+    values = np.random.default_rng(0).normal(3, 1, 8)
+    samples = bootstrap_samples(values, lambda rows: np.array([rows.mean()]), 0, 20_000)
+    (span,) = student_intervals(values.mean()[None], samples, np.array([7.0]), np.array([False]))
+    expected = t.interval(0.95, 7, values.mean(), values.std(ddof=1) / np.sqrt(8))
+    assert span == pytest.approx(expected, rel=0.01)
+
+
+def test_shares_stay_between_0_and_1_and_what_nothing_tells_of_has_no_interval():
+    values = np.array([0.0, 1.0, 0.98, 0.5, np.nan, 0.5])
+    samples = np.tile(values, (4, 1))
+    samples[:, 2], samples[0, 3] = [0.8, 1.0, 0.9, 1.0], np.nan
+    freedom = np.array([4.0, 4.0, 1.0, 4.0, 4.0, 0.0])
+    found = student_intervals(values, samples, freedom, np.ones(6, bool))
+    assert found[:2] == [(0, 0), (1, 1)] and found[4:] == [None, None]
+    assert found[2] is not None and 0 <= found[2].low < 0.3 and found[2].high == 1
+    assert found[3] == pytest.approx((0.5, 0.5))

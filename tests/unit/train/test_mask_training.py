@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import UNKNOWN_PIXEL
 from vitrail.errors import UsageError
+from vitrail.evaluate.inference import run_inference
 from vitrail.evaluate.predictions import RegressionPredictions
 from vitrail.evaluate.segmentation_metrics import SegmentationMetrics
 from vitrail.files.safetensors_file import load_tensors
@@ -30,8 +31,8 @@ from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor
 from vitrail.services.evaluation import evaluate_model, load_held_out
 from vitrail.spec import ImageSpec
+from vitrail.train import context, time_budget
 from vitrail.train import fit as training
-from vitrail.train import time_budget
 from vitrail.train.batch_augment import augment_batch, move_masks
 from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
 from vitrail.train.finetune import features, finetune_planner, linear_probe, patch_head
@@ -39,7 +40,7 @@ from vitrail.train.finetune.linear_probe import Candidate
 from vitrail.train.finetune.patch_head import FitPace, PatchSet
 from vitrail.train.losses import check_loss_settings, mask_loss, mean_loss
 from vitrail.train.plan import ComputeSettings, Plan, ProgressiveStage, Recipe
-from vitrail.train.planning import throughput
+from vitrail.train.planning import cost_estimate, throughput
 from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import TrainRequest
 from vitrail.train.run_folder import RunFolder
@@ -286,6 +287,20 @@ def test_a_run_whose_queries_do_not_help_has_a_model_without_them(
     assert end.metrics is not None and result.metrics.to_json() == end.metrics.to_json()
 
 
+def test_five_pictures_are_tuned_and_one_of_them_tells_whether_that_is_better(
+    tuned: tuple[Path, list[Event]], tmp_path: Path
+):
+    source, weights = draw_scenes(tmp_path / "scenes", 5), tuned[0].parent / "theirs"
+    events = fit(tmp_path / "run", source, weights, steps=2)
+    assert "5 pictures (3 train, 1 val, 1 test)" in notes(events)
+    plan, reasons = plan_in(events), RunFolder(tmp_path / "run").read_reasons()
+    assert (plan.finetune.method, plan.model.upsample, plan.recipe.steps) == ("full", 4, 2)
+    assert reasons["finetune.method"] == "3 pictures; the frozen probe stays if tuning does not beat it"
+    tried = json.loads((tmp_path / "run" / "start.json").read_text())["tuned"]
+    (chosen,) = (one for one in tried if one["chosen"])
+    assert len(tried) == 3 and chosen["figure"] == max(one["figure"] for one in tried)
+
+
 def test_a_tuned_run_answers_as_it_was_evaluated(tuned: tuple[Path, list[Event]]):
     run, events = tuned
     (end,) = (event for event in events if isinstance(event, FinishEvent))
@@ -390,7 +405,7 @@ class SlowFit:
         self.now, self.fits = 50.0, list[int]()
         fit_head = patch_head.fit_patch_head
         monkeypatch.setattr(time_budget, "time", self)
-        monkeypatch.setattr(throughput, "measure_throughput", lambda context: Throughput((ONE_STAGE,)))
+        monkeypatch.setattr(throughput, "measure_throughput", lambda *_: Throughput((ONE_STAGE,)))
         monkeypatch.setattr(finetune_planner, "measure_feature_seconds", lambda *_: 0.01)
         monkeypatch.setattr(finetune_planner, "measure_fit_pace", lambda *_: self.pace(seconds / 6))
         monkeypatch.setattr(patch_head, "measure_fit_pace", lambda *_: self.pace(seconds / 4))
@@ -457,6 +472,62 @@ def test_a_slow_machine_fits_the_head_to_fewer_patches_and_keeps_the_minutes(
     assert ours[1].read_bytes() == theirs[1].read_bytes()
 
 
+class SlowMachine:
+    """A simulated clock that passes with the work alone: seconds of a picture's answers, and of a step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, each: float, step: float) -> None:
+        self.now, self.pictures, self.steps = 50.0, list[int](), 0
+        answer = run_inference
+
+        def answer_slowly(model: Any, images: Any, rows: np.ndarray, *rest: Any) -> Any:
+            self.pictures.append(len(rows))
+            self.now += each * len(rows)
+            return answer(model, images, rows, *rest)
+
+        def step_slowly(*_: object) -> Iterator[None]:
+            while True:
+                self.now += step
+                self.steps += 1
+                yield
+
+        for module in (finetune_planner, cost_estimate):
+            monkeypatch.setattr(module, "run_inference", answer_slowly)
+        monkeypatch.setattr(throughput, "_make_trial_steps", step_slowly)
+        for module in (context, finetune_planner, cost_estimate, throughput):
+            monkeypatch.setattr(module, "time", self)
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("each", "minutes", "pictures", "steps"),
+    [
+        (0.01, 1.0, [1, 1, 4, 14, 1, 14, 14], 5),  # 14 training pictures
+        (1.0, 2.0, [1, 1, 4, 1], 0),
+        (6.0, 1.0, [1, 1], 0),
+        (6.0, 25.0, [1, 1, 4, 1], 1),
+    ],
+)
+def test_what_is_measured_before_the_first_step_is_a_part_of_the_minutes(
+    each: float, minutes: float, pictures: list[int], steps: int,
+    tuned: tuple[Path, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    """A step of four pictures in which one of three blocks is frozen is as slow as 9.3 answers."""
+    source, weights = tuned[0].parent / "scenes", tuned[0].parent / "theirs"
+    machine = SlowMachine(monkeypatch, each, 8 * each)
+    request = TrainRequest(
+        data=DataSettings(source=str(source), task="segmentation"), weights=str(weights), minutes=minutes
+    )
+    events = list(training.fit(request, MACHINE, tmp_path / "run", True))
+    assert (machine.pictures, machine.steps) == (pictures, steps)
+    plan, reasons = plan_in(events), next(event.reasons for event in events if isinstance(event, PlanEvent))
+    assert machine.now - 50 <= 0.1 * 60 * minutes + max(7, 2 * each)
+    assert (plan.finetune.method == "full") == (60 * minutes > 100 * each)
+    if each == 1:
+        assert reasons["recipe.steps"].endswith("9.333 s a step by the pace of features: too slow here to try one")
+
+
 def test_the_slowdown_is_the_time_of_work_over_that_of_its_processors():
     plan = Plan(compute=ComputeSettings(threads=2, device="cpu"))
     assert features.measure_slowdown(plan, 10.0, 20.0) == features.measure_slowdown(plan, 10.0, 21.0) == 1
@@ -491,7 +562,7 @@ def test_where_features_take_too_long_a_part_of_the_pictures_teaches(
 def test_large_pictures_are_read_in_tiles_that_share_a_grid(tmp_path: Path):
     source = draw_scenes(tmp_path / "scenes", 6, (80, 96))
     weights = save_weights(tmp_path / "theirs", dataclasses.replace(SHAPE, image_size=(32, 32)))
-    events = fit(tmp_path / "run", source, weights)
+    events = fit(tmp_path / "run", source, weights, overrides={"finetune.method": "probe"})
     plan = plan_in(events)
     assert plan.model.tiles != (1, 1) and plan.image.size == plan.model.input_size == (88, 88)
     assert plan.model.tile_overlap == 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...data.checks.findings import DataCheckReport
     from ...data.source import Source
     from ...spec import ImageSpec
-    from ...train.dataset import Dataset, Splits
+    from ...train.dataset import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Check(Command):
             print_json({**findings.to_json(), "stops_a_training": stops})
         else:
             print(escape_unprintable(findings.table()))
-            self._print_next_steps(findings, dataset.splits, listed)
+            self._print_next_steps(findings, dataset, listed)
         return DataError.exit_code if stops else 0
 
     def _parse_settings(self) -> tuple[DataSettings, dict[str, str]]:
@@ -123,7 +123,7 @@ class Check(Command):
         write_check_page(folder / "check.html", findings, source, spec)
         return len(listed)
 
-    def _print_next_steps(self, findings: DataCheckReport, splits: Splits, listed: int) -> None:
+    def _print_next_steps(self, findings: DataCheckReport, dataset: Dataset, listed: int) -> None:
         """Print what stops a training, and how to leave out what was found, `listed` pictures by the written list."""
         if findings.bad_images:
             those, them = (
@@ -132,7 +132,7 @@ class Check(Command):
             print(f"{those} a training. Mend or remove {them}, or leave {them} out with --skip-bad.")
         elif not findings.blocking_reasons:
             print("Nothing here stops a training.")
-        if advice := _advise_on_held_out(splits):
+        if advice := _advise_on_held_out(dataset):
             print(advice)
         if self.out is not None:
             print(f"Written to {self.out}: check.html, check.json and exclude.csv ({format_count(listed, 'picture')}).")
@@ -144,15 +144,19 @@ class Check(Command):
             print(f"--out DIR writes a page with these pictures, and a list of {better} left out.")
 
 
-def _advise_on_held_out(splits: Splits) -> str:
-    """A warning about too few held-out images; empty if there are enough."""
-    test, val = (len(splits.get(name, ())) for name in ("test", "val"))
+def _advise_on_held_out(dataset: Dataset) -> str:
+    """A warning about too few held-out images; empty if there are enough. Masks have no folds."""
+    test, val = (len(dataset.splits.get(name, ())) for name in ("test", "val"))
     if not test and not val:
         return "No pictures would be held out, so no training could say how good it is: it takes more of each class."
     if not test or test >= MIN_TEST_IMAGES:
         return ""
     tell = f"{format_count(test, 'test picture')} would tell little of how good a training is"
-    return f"{tell}; vitrail train --folds 5 tests every picture once."
+    return (
+        f"{tell}."
+        if dataset.source.task == "segmentation"
+        else f"{tell}; vitrail train --folds 5 tests every picture once."
+    )
 
 
 def _plan_image_spec(

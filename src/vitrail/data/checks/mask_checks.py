@@ -95,7 +95,15 @@ def _check_empty_masks(source: Source, rows: NDArray[np.int64]) -> Iterator[Data
 
 def _check_absent_classes(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIssue]:
     absent = [repr(name) for name, most in zip(source.classes, source.targets[rows].max(0), strict=True) if most == 0]
-    if len(rows) and absent:
+    present = len(source.classes) - len(absent)
+    if len(rows) and present < 2:
+        yield DataIssue(
+            code="one-class-of-pixels",
+            severity="stop",
+            text=f"The masks have pixels of {'only one class' if present else 'no class'}; telling apart takes two.",
+            advice="Draw another class, or name its value in the legend.",
+        )
+    elif len(rows) and absent:
         yield DataIssue(
             code="classes-without-pixels",
             severity="warning",

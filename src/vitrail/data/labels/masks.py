@@ -154,7 +154,7 @@ def read_mask_values(path: Path | str) -> MaskValues:
     """
     import io
 
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     if is_drawn(str(path)):
         return MaskValues(decode_class_map(str(path)).astype(np.int64), False)
@@ -173,7 +173,8 @@ def read_mask_values(path: Path | str) -> MaskValues:
     except DataError:
         raise
     except Exception as error:  # decoders of untrusted bytes raise anything
-        raise DataError(f"{path}: the mask cannot be read ({str(error).partition(chr(10))[0]}).") from error
+        why = "it is no picture" if isinstance(error, UnidentifiedImageError) else str(error).partition("\n")[0]
+        raise DataError(f"{path}: the mask cannot be read ({why}).") from error
     packed = (colors[..., 0] * COLOR_BASE + colors[..., 1]) * COLOR_BASE + colors[..., 2]
     is_grey = (colors[..., :1] == colors).all()
     return MaskValues(colors[..., 0] if is_grey else packed, not is_grey)
@@ -212,6 +213,11 @@ def _number_classes(source: Source, counts: Sequence[Counter[int]]) -> MaskLegen
 
 
 def _explain_one_class(source: Source, legend: MaskLegend) -> str:
+    if len(same := [value for value, k in legend.codes if k != UNKNOWN_PIXEL]) > 1:
+        return (
+            f"The legend of {source.name} gives all its {format_count(len(same), 'value')} one name, "
+            f"{legend.classes[0]!r}; telling apart takes two classes."
+        )
     only = "no pixel of a class" if not legend.classes else f"only one class, {legend.classes[0]!r}"
     return (
         f"The masks of {source.name} have {only}; telling apart takes two. {UNKNOWN_VALUE} means unknown: if it is a "

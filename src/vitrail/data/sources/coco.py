@@ -32,6 +32,8 @@ def open_coco(path: Path, content: Mapping[str, Any], settings: DataSettings) ->
         by_image: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
         for one in content.get("annotations", ()):
             by_image[int(one["image_id"])].append(one)
+        if unknown := by_image.keys() - {int(image["id"]) for image in content["images"]}:
+            raise DataError(f"{path.name} has annotations of image {min(unknown)}, which is not among its images.")
         images = (
             AnnotatedImage(
                 str(image["file_name"]), (size := (int(image["height"]), int(image["width"]))),
@@ -58,6 +60,8 @@ def _draw_instances(
             raise DataError(
                 f"{where}: an annotation has a box and no segmentation. Masks are learnt from segmentations."
             )
+        if int(one["category_id"]) not in labels:
+            raise DataError(f"{where}: an annotation has category {one['category_id']}, which no category is.")
         mask = decode_segmentation(one["segmentation"], size, where)
         regions.append((int(mask.sum()), labels[int(one["category_id"])], mask))
     for _, label, mask in sorted(regions, key=lambda region: -region[0]):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from ... import config
 from ...checkpoints.image_spec import resize_spec
-from ...data.loader import ImageStore
 from ...data.source import Task
 from ...errors import UsageError
 from ...evaluate.inference import FeatureExtractor, InferenceSettings, cast_weights, run_inference
@@ -58,8 +57,10 @@ MAX_TILES = 64
 BANK_DEPTH = 2 / 3
 """Fraction of the checkpoint's blocks after which patches are compared: with DINOv2-S/14 at 224 pixels and ten good
 solar cells the eighth block of 12 had an AUROC of 0.875, the last one of 0.783 (EXPERIMENTS.md)."""
-MIN_MASKS, MASK_BATCH = 10, 4
-"""Training pictures with masks from which tuning pays, and pictures of a step."""
+MASK_BATCH = 4
+"""Pictures with masks of a step."""
+MIN_HEAD_IMAGES = 10
+"""Pictures with masks of whose features a head has the use, however long they take."""
 ENOUGH_MASKS = 20
 """Training pictures with masks that the minutes are to hold passes over, when a size is chosen: fine parts count for
 more than further pictures. Two minutes of a core, drawn pictures, mean IoU: 20 of 448 pixels 0.806, 200 of them shrunk
@@ -323,8 +324,7 @@ def _choose_dense_shape(
     )
     size, why_size = _choose_image_size(fingerprint, request, base, runtime, seconds, 1, BANK_GRID_SIDES)
     shape, why_tiles = _choose_tiles(fingerprint, request, replace(base, image_size=size), runtime, seconds)
-    is_asked = "finetune.method" in request.overrides
-    tuned = settings.method != "probe" and (is_asked or fingerprint.num_images >= MIN_MASKS)
+    tuned = settings.method != "probe"
     return replace(shape, upsample=min(MASK_UPSAMPLE, *shape.patch) if tuned else 1), why_tiles | {
         "model.upsample": "parts of patches learn finer borders" if tuned else "a fitted head has outputs of patches",
         "model.pool": "every patch has a class of its own",
@@ -430,9 +430,6 @@ def _choose_settings(
         frozen = replace(settings, method="probe")
         return frozen, reasons | explain_unused_fields("probe") | {"finetune.method": "good pictures fill a bank"}
     is_dense = fingerprint.task == "segmentation"
-    if is_dense and fingerprint.num_images < MIN_MASKS and "finetune.method" not in start_overrides:
-        why = f"{format_count(fingerprint.num_images, 'picture')}: a linear head on frozen patches is fitted in seconds"
-        return replace(settings, method="probe"), reasons | explain_unused_fields("probe") | {"finetune.method": why}
     chosen = settings
     if is_dense and "finetune.wise_ft_alphas" not in start_overrides and chosen.method != "probe":
         chosen = replace(chosen, wise_ft_alphas=MASK_ALPHAS)
@@ -459,7 +456,8 @@ def _choose_settings(
             why = "the more passes over the upper ones" if fraction else "the minutes allow to tune all"
         reasons["finetune.freeze_blocks"] = why
     if "finetune.method" not in start_overrides:
-        kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
+        kept = "the frozen probe stays if tuning does not beat it"
+        kept += "" if is_dense else ", and adapters won by 0.1 points at most"
         reasons["finetune.method"] = f"{format_count(fingerprint.num_images, 'picture')}; {kept}"
     return chosen, reasons
 
@@ -585,7 +583,8 @@ EVALUATION_SHARE = 0.15
 """Fraction of the minutes that evaluations on masks may take, if that is one evaluation or more."""
 MIN_FINETUNE_STEPS = 10
 """With fewer the probe is the result."""
-WARM_UP_IMAGES, MEASURED_IMAGES = 4, 32
+MEASURED_IMAGES = 1, 1, 4, 32
+"""Images whose features are timed in turn; the first warms up."""
 PROBE_SECONDS = 2.0, 1.5e-6
 """For all probes: a constant, and per value of the features."""
 
@@ -618,9 +617,10 @@ def finalize_finetune_plan(
     plan, why, each = _limit_head_images(draft.with_plan(plan), request)
     reasons |= why
     context = draft.with_plan(plan)
+    each = measure_feature_seconds(context) if each is None else each
     before, evaluation = estimate_probe_seconds(context, each)
     spent += before
-    measured = throughput.measure_throughput(context)
+    measured = throughput.measure_throughput(context, estimate_step_seconds(plan, each))
     if plan.minutes:
         evaluations, aside = FINETUNE_EVALUATIONS, 0.0
         if plan.model.is_dense and not plan.recipe.evaluate_every:
@@ -640,8 +640,7 @@ def estimate_probe_seconds(context: PlanContext, each: float | None = None) -> t
     """
     plan, dataset = context.plan, context.dataset
     model, (train, valid) = plan.model, (len(dataset.splits[split]) for split in ("train", "val"))
-    if each is None:
-        each = measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4)
+    each = measure_feature_seconds(context) if each is None else each
     if model.is_dense:
         fraction = plan.finetune.head_fraction
         pace = measure_fit_pace(list_feature_columns(model), model.outputs, valid > 0)
@@ -664,36 +663,44 @@ def _limit_head_images(context: PlanContext, request: TrainRequest) -> tuple[Pla
     """
     plan, count = context.plan, sum(len(context.dataset.splits[split]) for split in ("train", "val"))
     is_asked = "finetune.head_fraction" in request.overrides
-    if not (plan.model.is_dense and plan.minutes) or is_asked or count <= MIN_MASKS:
+    if not (plan.model.is_dense and plan.minutes) or is_asked or count <= MIN_HEAD_IMAGES:
         return plan, {}, None
-    each = measure_feature_seconds(plan, context.images, context.measuring_seconds() / 4)
+    each = measure_feature_seconds(context)
     seconds = count * each
     share = FIT_SHARE if plan.finetune.method == "probe" else TUNED_FIT_SHARE
     fraction = math.floor(100 * share * 60 * plan.minutes / seconds) / 100
     if fraction >= 1:
         return plan, {}, each
-    limited = replace(plan, finetune=replace(plan.finetune, head_fraction=max(fraction, MIN_MASKS / count)))
+    limited = replace(plan, finetune=replace(plan.finetune, head_fraction=max(fraction, MIN_HEAD_IMAGES / count)))
     why = f"features of {format_count(count, 'picture')} would take {seconds:.0f} s of {60 * plan.minutes:g}"
     return limited, {"finetune.head_fraction": why}, each
 
 
-def measure_feature_seconds(plan: Plan, images: ImageStore, limit: float = math.inf) -> float:
-    """Seconds per image for its features, after a few that warm up, or of these if all would take too long.
+def measure_feature_seconds(context: PlanContext, limit: float | None = None) -> float:
+    """Seconds per image for its features, after a few that warm up, or of these if more would take too long.
 
     Args:
-        limit: seconds that the measurement may take.
+        limit: seconds that the measurement may take, by default a quarter of those that are left for measuring; the
+            first image is measured whatever it takes.
     """
-    compute = plan.compute
+    plan, images, compute = context.plan, context.images, context.plan.compute
+    limit = context.measuring_seconds() / 4 if limit is None else limit
     pooled = cast_weights(FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.precision)
     settings = InferenceSettings(device=compute.device, precision=compute.precision, batch_size=FEATURE_BATCH)
     seconds = 0.0
-    for count in (WARM_UP_IMAGES, MEASURED_IMAGES):
+    for count in MEASURED_IMAGES:
+        if seconds * count > limit:
+            break
         rows, began = images.indices[:count], time.perf_counter()
         run_inference(pooled, images, rows, plan.image, settings)
         seconds = (time.perf_counter() - began) / len(rows)
-        if seconds * MEASURED_IMAGES > limit:
-            break
     return seconds
+
+
+def estimate_step_seconds(plan: Plan, each: float) -> float:
+    """Seconds of a step by those of the features of an image: a trained block costs three times its forward pass."""
+    frozen = plan.finetune.freeze_blocks / plan.model.depth
+    return plan.recipe.batch_size * each * (3 - 2 * frozen)
 
 
 def fix_finetune_steps(
@@ -721,6 +728,7 @@ def fix_finetune_steps(
     first = "features and the teacher" if plan.distill.has_first_stage else "features"
     between = f" and {aside:.0f} s for evaluations" if aside else ""
     why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}{between}, {throughput.mean_seconds:.3f} s a step"
+    why += "" if throughput.is_tried else " by the pace of features: too slow here to try one"
     if steps < MIN_FINETUNE_STEPS and world_size > 1:
         why = f"at least, for {world_size} processes cannot end with the probe yet: {why}, are {max(steps, 0)}"
         steps = MIN_FINETUNE_STEPS

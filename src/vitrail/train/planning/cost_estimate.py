@@ -23,11 +23,11 @@ from ..distributed.data_parallel import choose_strategy
 from ..events import Event, FinishEvent, RunCost
 from ..held_out import FEATURE_STATS_IMAGES, MAP_TIME_FRACTION, MIN_MAP_SECONDS
 from ..plan import MAX_COMPARED_IMAGES, MAX_VALIDATION_IMAGES, Plan
-from .throughput import MAX_MEASURED_TOKENS, Throughput
+from .throughput import MAX_MEASURED_TOKENS, SHORT_SECONDS, Throughput
 
 # -- Predicted seconds and memory, shown with the plan and compared with the actual cost at the end
 
-TIMED_IMAGES, WARM_UP_IMAGES = 250, 25
+TIMED_IMAGES = 1, 25, 250
 """Images whose inference is timed, and those before them, which are all where there is no time for more."""
 REPORT_SECONDS = 4.0
 """Metrics with intervals, the bundle, the sheet and the report page, with the libraries that they import."""
@@ -81,9 +81,10 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
         spent: seconds of the training before its first step: pre-training, teacher, features and probes.
     """
     plan, images, dataset = context.plan, context.images, context.dataset
-    inference = _measure_inference_seconds(plan, images, WARM_UP_IMAGES)
-    if context.measuring_seconds() > inference * TIMED_IMAGES:
-        inference = _measure_inference_seconds(plan, images, TIMED_IMAGES)
+    inference = 0.0
+    for count in TIMED_IMAGES:
+        if not inference or max(context.measuring_seconds(), SHORT_SECONDS) > inference * count:
+            inference = _measure_inference_seconds(plan, images, count)
     decoding = timer.decode_seconds / max(len(images.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
     validation = min(val, MAX_VALIDATION_IMAGES) * inference

@@ -33,6 +33,8 @@ MAX_MEASURED_TOKENS = 65_536
 """Most patches of a measured batch on one CPU: the pace of larger batches follows from fewer pictures."""
 MAX_CONTRADICTION = 1.5
 """How many times longer a stage may take than the others allow, before it is measured once more."""
+SHORT_SECONDS = 1.0
+"""What takes less is tried even where no time is left to measure it."""
 TRIAL_STEPS = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
 
 
@@ -41,6 +43,8 @@ class Throughput:
     """Mean seconds of a step in each phase of a recipe, making the batch included."""
 
     stages: tuple[tuple[ProgressiveStage, float], ...]
+    is_tried: bool = True
+    """Whether steps were made; else their seconds were estimated."""
 
     @property
     def mean_seconds(self) -> float:
@@ -48,7 +52,7 @@ class Throughput:
         return sum(phase.fraction * seconds for phase, seconds in self.stages)
 
 
-def measure_throughput(context: PlanContext) -> Throughput:
+def measure_throughput(context: PlanContext, expected: float = 0.0) -> Throughput:
     """Train a copy of the model for five to fourteen steps in each phase; the last, with all patches, comes first.
 
     Fourteen only where steps differ by more than a tenth, as beside other programs.
@@ -57,13 +61,18 @@ def measure_throughput(context: PlanContext) -> Throughput:
     much longer than the others and its patches explain, as the first steps of a process do on a busy machine, is
     measured once more. All ranks train together and get rank 0's times.
 
+    Args:
+        expected: estimated seconds of a step; a single process that has no time for two such steps makes none.
+
     Raises:
         ResourceError: the memory is full; the message says what would fit.
     """
     plan, world_size = context.plan, context.group.world_size
     stages = plan.recipe.progressive_stages()
-    tokens = _limit_batch(context)[0].stage_tokens(plan.model.grid)
-    until = time.perf_counter() + context.measuring_seconds() / 2
+    tokens, left = _limit_batch(context)[0].stage_tokens(plan.model.grid), context.measuring_seconds()
+    if world_size == 1 and MIN_TRIAL_STEPS * expected > max(left, SHORT_SECONDS):
+        return Throughput(tuple((stage, expected) for stage in stages), is_tried=False)
+    until = time.perf_counter() + left / 2
     seconds = [math.inf] * len(stages)
     try:
         for number in range(len(stages))[::-1]:

@@ -186,7 +186,7 @@ def test_wrong_masks_are_refused_in_one_sentence(scenes: Path, tmp_path: Path):
     with pytest.raises(DataError, match="a mask of the kind JPEG does not keep its class numbers"):
         open_masks(scenes)
     (scenes / "masks" / "0.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"0\.png: the mask cannot be read"):
+    with pytest.raises(DataError, match=r"0\.png: the mask cannot be read \(it is no picture\)"):
         open_masks(scenes)
 
 
@@ -198,6 +198,9 @@ def test_masks_of_0_and_255_ask_for_a_legend(scenes: Path):
         open_masks(scenes)
     (scenes / "classes.csv").write_text("value,name\n0,background\n255,part\n")
     assert open_masks(scenes).classes == ("background", "part")
+    (scenes / "classes.csv").write_text("value,name\n0,part\n255,part\n")
+    with pytest.raises(DataError, match=r"gives all its 2 values one name, 'part'; telling apart takes two classes"):
+        open_masks(scenes)
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,11 @@ def test_coco_polygons_and_runs(tmp_path: Path):
             lambda one: one["annotations"][0]["segmentation"].update(size=[3, 4]),
             r"are of \[3, 4\], and the picture has",
         ),
-        (lambda one: one["annotations"][0].update(category_id=4), "KeyError: 4"),
+        (lambda one: one["annotations"][0].update(category_id=4), "a.png: an annotation has category 4, which"),
+        (lambda one: one["annotations"][0].update(image_id=99), "annotations of image 99, which is not among its"),
         (lambda one: one["images"][0].update(file_name="../a.png"), "leads out of"),
         (lambda one: one["images"][1].update(file_name="a.png"), "has 1 picture twice, such as a.png"),
-        (lambda one: one.update(images=[]), "names no annotated picture"),
+        (lambda one: one.update(images=[], annotations=[]), "names no annotated picture"),
     ],
 )
 def test_wrong_files_of_coco_are_refused(change: Any, message: str, tmp_path: Path):

@@ -146,7 +146,7 @@ def fit(
     run: Path, source: Path, weights: Path | str, data: dict[str, object] | None = None, **fields: object
 ) -> list[Event]:
     settings = DataSettings(source=str(source), task="segmentation", **(data or {}))
-    request = TrainRequest(data=settings, weights=str(weights))
+    request = TrainRequest(data=settings, weights=str(weights), overrides={"finetune.method": "probe"})
     return list(training.fit(dataclasses.replace(request, **fields), MACHINE, run))
 
 
@@ -221,7 +221,7 @@ def test_five_pictures_are_enough_and_nothing_is_held_out_if_asked(tmp_path: Pat
 def test_without_weights_the_run_says_what_would_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(finetune_planner, "find_downloaded", lambda one: None)
     source = draw_scenes(tmp_path / "scenes", 3, (64, 64))
-    said = notes(fit(tmp_path / "run", source, "auto", steps=1))
+    said = notes(fit(tmp_path / "run", source, "auto", steps=1, overrides={}))
     assert (
         "From scratch: no recommended checkpoint is on this machine." in said and "add --weights dinov2-small" in said
     )
