@@ -90,7 +90,7 @@ def test_the_model_card_names_copies_and_does_not_call_them_new():
     assert f"- **{copies[0]}**\n- **{limits[0]}**\n\n| Figure |" in text
     few = dataclasses.replace(compute_metrics(test), calibration_error=None)
     text = performance_section(few, test, decided, "zoo", COUNTS, FINGERPRINT)
-    assert "| Calibration error | unknown | takes 100 pictures |" in text
+    assert "| Confidence calibration error | unknown | takes 100 pictures |" in text
 
 
 def test_copies_are_those_of_the_split_with_their_names(tmp_path):

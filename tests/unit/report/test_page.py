@@ -122,11 +122,11 @@ def test_every_setting_stands_with_its_value_and_its_reason(tmp_path):
 
 def test_of_few_pictures_the_calibration_error_is_unknown_and_the_rest_has_intervals(tmp_path):
     built = page.build_report(run_folder(tmp_path)).read_text(encoding="utf-8")
-    assert "Calibration error</dt><dd>–<small>it takes 100 pictures to show one</small></dd>" in built
+    assert "Confidence calibration error</dt><dd>–<small>it takes 100 pictures to show one</small></dd>" in built
     number = r"([-+][\d.]+)&#8239;%"
     found = re.search(rf"in the large</dt><dd>{number}<small>{number} to {number}", built)
     assert found is not None and float(found[2]) < float(found[1]) < float(found[3])
-    assert "Intervals" in built and "Calibration slope" in built
+    assert "Intervals" in built and "Confidence calibration slope" in built
 
 
 def test_the_sheet_of_what_the_model_sees_is_named_where_it_is_there(tmp_path):
