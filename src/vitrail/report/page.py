@@ -233,8 +233,8 @@ def _format_repeat(facts: ReportFacts, folder: Path) -> str:
     """The command that makes it again, with RUN for the folder of the page."""
     if facts.kind == "evaluation":
         return hide_folders(facts.command)
-    plans = [folder / "plan.toml", *sorted(folder.glob("fold-*/plan.toml"))]
-    return "\n".join(f"vitrail train --plan RUN/{one.relative_to(folder).as_posix()}" for one in plans if one.is_file())
+    folds = [f"{one.parent.name}/plan.toml" for one in sorted(folder.glob("fold-*/plan.toml"))]
+    return "\n".join(f"vitrail train --plan RUN/{name}" for name in folds or ["plan.toml"])
 
 
 def _setting_values(facts: ReportFacts) -> dict[str, str]:

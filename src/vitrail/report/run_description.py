@@ -156,7 +156,8 @@ def _describe_split_level(record: RunRecord) -> str:
 
 def _describe_initialization(record: RunRecord) -> str:
     if record.facts.start != "from scratch":
-        return f"Transfer from {record.facts.start}."
+        hashed = record.section("finetune").get("weights_sha256")
+        return f"Transfer from {record.facts.start}{f' (SHA-256 of its tensors {hashed}...)' if hashed else ''}."
     init = record.section("model")["init"]
     return (
         f"Random values (scheme {init}) from seed "
