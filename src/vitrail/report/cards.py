@@ -421,7 +421,7 @@ def _describe_copies(check: Mapping[str, Any]) -> Iterator[str]:
         elif n is not None:
             found = any(one.startswith(f"{how.lower()}-copies-") for one in codes - {UNFINISHED.code})
             among = f"{n:,} of {format_count(total, 'picture')}" if n < total else format_count(n, "picture")
-            unfinished = ", as far as there was time," * (how == "Near" and UNFINISHED.code in codes)
+            unfinished = ", as far as there was time" * (how == "Near" and UNFINISHED.code in codes)
             result = "what was found is listed above" if found else "none was found"
             yield f"{how} copies ({what}) were looked for among {among}{unfinished}: {result}."
 
