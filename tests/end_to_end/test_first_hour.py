@@ -52,7 +52,7 @@ def test_few_pictures_no_calibration_and_copies_are_said_everywhere(vitrail, cop
     for text in (card, head):
         assert copy in text and names in text
         assert "2 held-out pictures tell little" in text and "Probabilities are not calibrated, which takes 100" in text
-    assert "not learnt from" not in card and "| Calibration error | unknown | takes 100 pictures |" in card
+    assert "not learnt from" not in card and "| Confidence calibration error | unknown | takes 100 pictures |" in card
     assert len(warnings) >= 4 and "–<small>it takes 100 pictures to show one" in page
     assert "calibration_error" not in (copied_run / "metrics-test.json").read_text()
     assert "calibration_error" not in (copied_run / "results.csv").read_text()

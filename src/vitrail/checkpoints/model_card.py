@@ -13,7 +13,7 @@ TASK_DESCRIPTIONS = {
     "classification": "one of {n} classes",
     "multilabel": "any of {n} labels, each with its own probability",
     "regression": "{n} measured number{s}",
-    "anomaly": "a score of how unlike good images each is, and whether that is a defect",
+    "anomaly": "a score of how unlike good images it is, and whether that is a defect",
     "segmentation": "one of {n} classes for every pixel",
 }
 PIPELINE_TAGS = {"classification": "image-classification", "multilabel": "image-classification"}

@@ -277,7 +277,8 @@ def describe_limits(
             "vitrail decide RUN --prevalence moves them to yours."
         )
     if targets and facts.decisions.temperature:
-        limits.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
+        what = "calibrated and thresholds chosen" if facts.decisions.thresholds else "calibrated"
+        limits.append(f"Probabilities were {what} on the validation pictures, not on these.")
     elif targets:
         limits.append("Probabilities are not calibrated: too few validation pictures, or calibration was switched off.")
     issues, partly_checked = _read_check(folder)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..data.checks.image_stats import MIN_SKETCHED_SIDE
+from ..data.checks.leakage import UNFINISHED
 from ..evaluate.anomaly_metrics import AnomalyMetrics, DefectTypeMetrics
 from ..evaluate.calibration import MIN_IMAGES
 from ..evaluate.cases import CasePool
@@ -21,6 +23,7 @@ from ..formatting import format_count
 from . import provenance
 from .provenance import ReportFacts, SplitCount
 
+CONFIDENCE_ERROR = "Confidence calibration error"
 MAX_CARD_ROWS = 50
 """Rows of the table of classes, labels or columns."""
 SPLIT_DESCRIPTIONS = {"test": "test pictures that it has not learnt from", "val": "validation pictures"}
@@ -99,11 +102,11 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
             _number_line("Brier score", metrics.brier, metrics.brier_interval),
             _calibration_line(metrics.calibration_error, metrics.calibration_error_interval),
             _percent_line(
-                "Accuracy less mean confidence",
+                "Confidence calibration in the large",
                 metrics.calibration_in_the_large,
                 metrics.calibration_in_the_large_interval,
             ),
-            _number_line("Calibration slope", metrics.calibration_slope, metrics.calibration_slope_interval),
+            _number_line("Confidence calibration slope", metrics.calibration_slope, metrics.calibration_slope_interval),
         ]
     if isinstance(metrics, MultilabelMetrics):
         return [
@@ -151,10 +154,10 @@ def compare_with_cases(metrics: TaskMetrics, cases: TaskMetrics) -> list[CaseLin
 def format_case_table(metrics: TaskMetrics, cases: TaskMetrics) -> str:
     """`compare_with_cases` as text."""
     heads = format_count(metrics.n, "picture"), format_count(cases.n, "case")
-    lines = [f"{'':<28}  {heads[0]:>24}  {heads[1]:>24}"]
+    lines = [f"{'':<35}  {heads[0]:>24}  {heads[1]:>24}"]
     for pair in compare_with_cases(metrics, cases):
         cells = [f"{one.value} ({one.interval})" if one.interval != "–" else one.value for one in pair]
-        lines.append(f"{pair.image.name:<28}  {cells[0]:>24}  {cells[1]:>24}")
+        lines.append(f"{pair.image.name:<35}  {cells[0]:>24}  {cells[1]:>24}")
     return "\n".join(lines)
 
 
@@ -260,8 +263,8 @@ def _percent_line(name: str, value: float | None, interval: tuple[float, float] 
 
 def _calibration_line(error: float | None, interval: tuple[float, float] | None) -> MetricLine:
     if error is None:
-        return MetricLine("Calibration error", "unknown", f"takes {MIN_IMAGES} pictures")
-    return _percent_line("Calibration error", error, interval)
+        return MetricLine(CONFIDENCE_ERROR, "unknown", f"takes {MIN_IMAGES} pictures")
+    return _percent_line(CONFIDENCE_ERROR, error, interval)
 
 
 def _number_line(name: str, value: float | None, interval: tuple[float, float] | None) -> MetricLine:
@@ -343,6 +346,8 @@ class DataCard(NamedTuple):
     groups: int | None
     """Number of groups of the held-out images."""
     issues: list[DataCardIssue]
+    copies: list[str]
+    """How exact and near copies were looked for, and whether there are some."""
     notes: list[str]
     fingerprint: str
 
@@ -389,6 +394,7 @@ def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> Da
             for one in check.get("concerns", [])
             if not folds or "in-train-and" not in one["code"]
         ],
+        copies=list(_describe_copies(check)),
         notes=[note for note in check.get("notes", []) if note not in facts.notes],
         fingerprint=str((provenance.read_json_table(folder / "data.json") or {}).get("fingerprint", "")),
     )
@@ -400,6 +406,24 @@ def _class_counts(table: Mapping[str, Mapping[str, int]], folds: bool) -> tuple[
     names = list(table[splits[0]]) if splits else []
     rows = [(name, [table[split].get(name, 0) for split in splits]) for name in names]
     return ([ALL_CLASSES], [(name, [sum(row)]) for name, row in rows]) if folds and splits else (splits, rows)
+
+
+def _describe_copies(check: Mapping[str, Any]) -> Iterator[str]:
+    """How copies were looked for, and whether there are some; of near ones nothing if an older version looked."""
+    codes, total = {one["code"] for one in check.get("concerns", [])}, check["pictures"]
+    ways = {
+        "Exact": ("equal pixels, by a hash of each picture", check["looked_at"]),
+        "Near": ("resized, compressed or slightly cropped, by comparing each with all others", check.get("compared")),
+    }
+    for how, (what, n) in ways.items():
+        if n == 0 < total:
+            yield f"{how} copies were not looked for: no picture has {MIN_SKETCHED_SIDE} pixels on its shorter side."
+        elif n is not None:
+            found = any(one.startswith(f"{how.lower()}-copies-") for one in codes - {UNFINISHED.code})
+            among = f"{n:,} of {format_count(total, 'picture')}" if n < total else format_count(n, "picture")
+            unfinished = ", as far as there was time" * (how == "Near" and UNFINISHED.code in codes)
+            result = "what was found is listed above" if found else "none was found"
+            yield f"{how} copies ({what}) were looked for among {among}{unfinished}: {result}."
 
 
 def _format_examples(groups: Sequence[Sequence[str]], images: Sequence[str]) -> str:

@@ -50,6 +50,15 @@ class PointRow(NamedTuple):
     ratios: LikelihoodRatios
 
 
+class BenefitRanges(NamedTuple):
+    """Threshold probabilities at which acting by the model is better than acting on all images or on none."""
+
+    better: str
+    """By the curve; a dash where it never is."""
+    shown: str
+    """By the band that holds for all thresholds together."""
+
+
 class FixedRow(NamedTuple):
     """The curve at one rate."""
 
@@ -77,8 +86,7 @@ class TargetCurves:
     points: tuple[PointRow, ...] = ()
     """The threshold in use, then those that rules choose on the validation images."""
     fixed: tuple[FixedRow, ...] = ()
-    benefit: str = ""
-    """Where the model helps, in a sentence."""
+    benefit: BenefitRanges | None = None
     calibration: CalibrationSummary | None = None
     intercept: Rate | None = None
 
@@ -186,7 +194,7 @@ def _target_curves(target: BinaryTarget, validation: BinaryTarget | None, facts:
     roc = curves.roc_band(sample, PLACES)
     precision = curves.precision_recall_band(sample, PLACES[1:])
     drawn = {"roc": _roc_chart(target, roc, points), "precision-recall": _precision_chart(target, precision, points[0])}
-    reason, helps, calibration, intercept = "", "", None, None
+    reason, benefit, calibration, intercept = "", None, None, None
     if not is_probability:
         reason = "Net benefit and calibration need probabilities, and an anomaly score is none."
     elif facts.decisions.prior_ratio:
@@ -197,7 +205,7 @@ def _target_curves(target: BinaryTarget, validation: BinaryTarget | None, facts:
         )
     else:
         decided = curves.decision_curve(sample)
-        drawn["net-benefit"], helps = _benefit_chart(target, decided), describe_benefit(decided)
+        drawn["net-benefit"], benefit = _benefit_chart(target, decided), list_benefit(decided)
         calibration = summarize_calibration(target.probabilities, target.present, target.groups)
         intercept = calibration_intercept(target.probabilities, target.present, target.groups)
         if len(target.present) >= MIN_IMAGES:
@@ -216,7 +224,7 @@ def _target_curves(target: BinaryTarget, validation: BinaryTarget | None, facts:
         fixed=tuple(
             FixedRow(one, curves.sensitivity_at(sample, one), curves.specificity_at(sample, one)) for one in FIXED_RATES
         ),
-        benefit=helps,
+        benefit=benefit,
         calibration=calibration,
         intercept=intercept,
     )
@@ -231,19 +239,13 @@ def _point_row(rule: str, threshold: float | None, predicted: np.ndarray, target
     return PointRow(rule, threshold, sensitivity, specificity, likelihood_ratios(sensitivity, specificity))
 
 
-def describe_benefit(decided: DecisionCurve) -> str:
-    """Where a model helps, in a sentence or two."""
-    ranges, certain = decided.helpful_ranges(), decided.helpful_ranges(certain=True)
-    if not ranges:
-        return "At no threshold is acting by the model better than acting on all pictures or on none."
-    text = f"Acting by the model is better than acting on all pictures or on none from {_format_ranges(ranges)}"
-    if not certain:
-        return f"{text}, but the band that holds for all thresholds together shows it at none of them."
-    return f"{text}; the band that holds for all thresholds together shows it from {_format_ranges(certain)}."
+def list_benefit(decided: DecisionCurve) -> BenefitRanges:
+    """Where a model helps, in per cent."""
+    return BenefitRanges(_format_ranges(decided.helpful_ranges()), _format_ranges(decided.helpful_ranges(certain=True)))
 
 
 def _format_ranges(ranges: Sequence[tuple[float, float]]) -> str:
-    return ", ".join(f"{100 * low:.0f} to {100 * high:.0f}\u202f%" for low, high in ranges)
+    return ", ".join(f"{100 * low:.0f} to {100 * high:.0f}\u202f%" for low, high in ranges) or "\u2013"
 
 
 # -- Charts

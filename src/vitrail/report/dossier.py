@@ -8,9 +8,10 @@ never overwritten.
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ..checkpoints import bundle, decision_versions
 from ..checkpoints.decision_versions import TRAINED
+from ..data.settings import DataSettings
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.anomaly_metrics import AnomalyMetrics
 from ..evaluate.drift import FALSE_ALARMS, MONTH_DAYS, SCORE, ScoredImages, collect_measures, describe_promise
@@ -26,7 +28,7 @@ from ..files import atomic, strict_json
 from . import audience, page, provenance, saliency, verification
 from .audience import MissingItem
 from .cards import read_data_card
-from .checklists import CHECKLISTS, QUESTIONS, ChecklistItem, Question
+from .checklists import CHECKLISTS, FIELD, FIELDS, QUESTIONS, ChecklistItem, Question, list_questions
 from .decision_section import DecidedRun, decide_run, list_banks, list_decisions
 from .extra_findings import read_extra_findings
 from .operating_points import binary_targets
@@ -35,26 +37,13 @@ from .run_description import RunRecord, describe_methods, describe_partitions
 ANSWERS_FILE = "dossier.toml"
 ANSWERS_HEADER = """# What the run does not know: your answers, in quotes; three quotes for several lines.
 # Empty ones stay open questions. Write the dossier again with: vitrail report RUN --for dossier
+# It asks in the words of your field, once that is stated, and leaves out what does not apply to it.
 """
-COMMANDS = {
-    "training": "vitrail train --plan RUN/plan.toml",
-    "learning": "vitrail train --plan RUN/plan.toml",
-    "repeat": "vitrail train --plan RUN/plan.toml",
-    "plan": "vitrail train SOURCE --dry-run",
-    "pictures": "vitrail check SOURCE",
-    "subgroups": "vitrail evaluate RUN --by all",
-    "suspects": "vitrail evaluate RUN --suspects RUN/suspects.csv",
-    "shortcuts": "vitrail evaluate RUN --shortcuts --keep",
-    "robustness": "vitrail evaluate RUN --corruptions SUITE --keep",
-    "maps": "vitrail explain RUN PICTURE --faithfulness",
-    "elsewhere": "vitrail evaluate RUN SOURCE",
-    "decisions": "vitrail decide RUN",
-    "banks": "vitrail evaluate RUN",
-    "watch": "vitrail watch RUN PICTURES --since DATE",
-    **dict.fromkeys(("methods", "limits", "authors", "missing", "items"), "vitrail report RUN --for dossier"),
-}
-"""What computes the numbers of a section again; one of the next three those of every other one."""
-STORED, STORED_FOLDS, STORED_MASKS = "vitrail report RUN --verify", "vitrail report RUN", "vitrail evaluate RUN"
+OF_PICTURES = (
+    "errors", "trust", "curves", "classes", "mistakes", "right", "decisions", "subgroups", "maps", "shortcuts",
+    "robustness", "watch",
+)  # fmt: skip
+"""Sections that are of single pictures, where a run answers cases too."""
 HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>', re.DOTALL)
 INDEX_PLACE, CONTENTS_PLACE = "<!-- items -->", "<!-- contents -->"
 
@@ -77,6 +66,8 @@ class ItemCounts(NamedTuple):
     partly: int
     """Of which the authors have to add something, or something is not measured."""
     open: int
+    inapplicable: int
+    """Of which the field asks nothing."""
 
 
 class Section(NamedTuple):
@@ -98,8 +89,10 @@ class ItemRow(NamedTuple):
 
     @property
     def state(self) -> str:
-        """answered, partly or open."""
+        """answered, partly, open or inapplicable."""
         known = bool(self.sections or self.answered)
+        if self.item.questions and not (known or self.asked or self.item.sections):
+            return "inapplicable"
         return "partly" if known and self.asked else "answered" if known else "open"
 
 
@@ -140,18 +133,19 @@ def build_dossier(run_folder: Path, subgroups: SubgroupReport | str) -> Dossier:
             "dossier has the figures of all its evaluations."
         )
     answers = read_answers(folder)
+    context = _dossier_context(run, folder, subgroups, answers)
     html = page.render_report(
-        run.facts, run.predictions, folder, None, list_decisions(run, folder), list_banks(run),
-        _dossier_context(run, folder, subgroups, answers),
-    )  # fmt: skip
-    html, rows = _number_sections(html, run, answers)
+        run.facts, run.predictions, folder, None, list_decisions(run, folder), list_banks(run), context
+    )
+    unmeasured = {"subgroups"} if isinstance(subgroups, str) else set()
+    html, rows = _number_sections(html, run, context, list_commands(run, folder), unmeasured)
     path = folder / page.REPORT_FILE
     atomic.write_bytes(path, html.encode("utf-8", "replace"))
     if not (folder / ANSWERS_FILE).exists():
         questions = "".join(f'{one.name} = ""  # {one.topic}: {one.text}\n' for one in QUESTIONS)
         atomic.write_text(folder / ANSWERS_FILE, ANSWERS_HEADER + questions)
     counts = {name: count_items(each) for name, each in rows.items()}
-    return Dossier(path, folder / ANSWERS_FILE, counts, len(QUESTIONS) - len(answers))
+    return Dossier(path, folder / ANSWERS_FILE, counts, context["open_questions"])
 
 
 def read_answers(folder: Path) -> dict[str, str]:
@@ -173,13 +167,15 @@ def read_answers(folder: Path) -> dict[str, str]:
             raise DamagedFileError(
                 f"{path} must hold text in quotes for names among {', '.join(names)}. Got {name} = {text!r}."
             )
+    if answers.get(FIELD, "") not in ("", *FIELDS):
+        raise DamagedFileError(f"{path} must have a {FIELD} among {', '.join(FIELDS)}. Got {answers[FIELD]!r}.")
     return {name: text.strip() for name, text in answers.items() if text.strip()}
 
 
 def count_items(rows: Sequence[ItemRow]) -> ItemCounts:
     """How many items are answered, partly answered and open."""
     states = [row.state for row in rows]
-    return ItemCounts(*(states.count(state) for state in ("answered", "partly", "open")))
+    return ItemCounts(*(states.count(state) for state in ("answered", "partly", "open", "inapplicable")))
 
 
 def _dossier_context(
@@ -192,22 +188,34 @@ def _dossier_context(
     targets = binary_targets(predictions, facts.decisions) if facts.task in ("classification", "multilabel") else []
     has_groups = provenance.load_groups(folder, len(predictions)) is not None
     limits = audience.describe_limits(facts, metrics, targets, folder, has_groups)
+    uses = list(_read_uses(folder, run))
+    questions = _choose_questions(answers, bool(uses) and bool(uses[-1].get("by")))
     return {
         "methods": describe_methods(record),
         "partitions": describe_partitions(record),
         "subgroups": None if isinstance(subgroups, str) else subgroups,
+        "no_subgroups": page.hide_folders(subgroups.removesuffix(".")) if isinstance(subgroups, str) else "",
         "missing": list(_list_missing(run, folder, subgroups, bool(evaluations))),
         "provenance": provenance.read_provenance(folder, facts),
         "limits": [*limits, *(text for text in facts.warnings if not any(text.startswith(one) for one in limits))],
         "evaluations": evaluations,
         "watch": watch,
-        "uses": list(_read_uses(folder, run)),
+        "uses": uses,
         "in_use": TRAINED if run.kept is None else run.kept.in_use,
+        "decided": facts.decisions if run.kept is None else run.kept.current,
         "verified": verification.read_verification(folder),
         "hashes": verification.hash_files(folder),
-        "questions": QUESTIONS,
+        "questions": questions,
         "answers": answers,
+        "open_questions": sum(one.name not in answers for one in questions),
     }
+
+
+def _choose_questions(answers: Mapping[str, str], use_is_recorded: bool) -> list[Question]:
+    """The questions of the authors' field, and others that they have answered."""
+    asked = [one for one in list_questions(answers.get(FIELD, "")) if not (use_is_recorded and one.name == "in_use")]
+    names = {one.name for one in asked}
+    return asked + [one for one in QUESTIONS if one.name in answers and one.name not in names]
 
 
 def _list_missing(
@@ -276,42 +284,84 @@ def _read_uses(folder: Path, run: DecidedRun) -> Iterator[Mapping[str, Any]]:
 # -- Numbers, items and commands of every section; contents and index
 
 
-def _number_sections(html: str, run: DecidedRun, answers: Mapping[str, str]) -> tuple[str, dict[str, list[ItemRow]]]:
-    """The page with numbered sections, each with its items and its command, with contents and index."""
-    sections = [Section(number, *found) for number, found in enumerate(HEADING.findall(html), 1)]
-    by_id = {one.id: one for one in sections}
-    stored = STORED_MASKS if run.facts.task == "segmentation" else STORED_FOLDS if run.kept is None else STORED
-    rows = {name: [_find_answers(item, by_id, answers) for item in items] for name, items in CHECKLISTS.items()}
-    tags = {
-        one.id: [
-            (name, [row.item.number for row in each if one in row.sections])
-            for name, each in rows.items()
-            if any(one in row.sections for row in each)
-        ]
-        for one in sections
+def list_commands(run: DecidedRun, folder: Path) -> dict[str, str]:
+    """What computes the numbers of a section again, by its id; "" is that of every other section."""
+    task, is_folds, suite = run.facts.task, run.kept is None, read_extra_findings(folder).robustness
+    stored = "vitrail evaluate RUN" if task == "segmentation" else "vitrail report RUN" + " --verify" * (not is_folds)
+    model = "RUN/fold-0" if is_folds and not (folder / "plan.toml").is_file() else "RUN"
+    train, dossier = f"vitrail train --plan {model}/plan.toml", "vitrail report RUN --for dossier"
+    return {
+        "": stored,
+        **dict.fromkeys(("training", "learning", "repeat"), train),
+        "plan": f"{train} --dry-run",
+        "pictures": _format_check(run.facts.plan),
+        "subgroups": "vitrail evaluate RUN --by all",
+        "suspects": f"vitrail evaluate {model} --suspects {model}/suspects.csv",
+        "shortcuts": f"vitrail evaluate {model} --shortcuts --keep",
+        "robustness": f"vitrail evaluate {model} --corruptions {'films' if suite is None else suite.suite} --keep",
+        "maps": f"vitrail explain {model} {'PICTURE' if task in ('anomaly', 'segmentation') else '--faithfulness'}",
+        "elsewhere": "vitrail evaluate RUN SOURCE",
+        "decisions": f"vitrail {'evaluate' if task in ('anomaly', 'segmentation') else 'decide'} {model}",
+        "banks": "vitrail evaluate RUN",
+        "watch": "vitrail watch RUN PICTURES --since DATE",
+        **dict.fromkeys(("methods", "limits", "authors", "missing", "items"), dossier),
     }
 
-    def add_lines(found: re.Match[str]) -> str:
-        section = by_id[found[1]]
+
+def _format_check(plan: str) -> str:
+    """The check of the pictures, read as the plan reads them; capitals stand for its folders and files."""
+    data, words = tomllib.loads(plan).get("data", {}), ["vitrail", "check", "SOURCE"]
+    for field in fields(DataSettings):
+        value = data.get(field.name, field.default)
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        if field.name == "source" or value == default:
+            continue
+        text = ",".join(value) if isinstance(value, list) else str(value).lower() if value is True else str(value)
+        words += [f"--data.{field.name}", field.name.upper() if "/" in text else text]
+    return shlex.join(words)
+
+
+def _number_sections(
+    html: str, run: DecidedRun, context: Mapping[str, Any], commands: Mapping[str, str], unmeasured: Collection[str]
+) -> tuple[str, dict[str, list[ItemRow]]]:
+    """The page with numbered sections, each with its items and its command, with contents and index.
+
+    Args:
+        unmeasured: ids of sections that say why there is nothing in them, and so answer no item.
+    """
+    sections = [Section(number, *found) for number, found in enumerate(HEADING.findall(html), 1)]
+    by_id = {one.id: one for one in sections if one.id not in unmeasured}
+    rows = {name: [_find_answers(item, by_id, context) for item in items] for name, items in CHECKLISTS.items()}
+    numbers = iter(sections)
+
+    def add_lines(_: re.Match[str]) -> str:
+        section = next(numbers)
+        found = {name: [row.item.number for row in each if section in row.sections] for name, each in rows.items()}
+        unit = "of single pictures" if section.id in OF_PICTURES and run.facts.case_pool is not None else ""
         return page.render_template(
             "dossier_heading.html.j2",
-            {"section": section, "tags": tags[section.id], "command": COMMANDS.get(section.id, stored)},
+            {
+                "section": section,
+                "tags": [(name, items) for name, items in found.items() if items],
+                "unit": unit,
+                "command": commands.get(section.id, commands[""]),
+            },
         )
 
     html = HEADING.sub(add_lines, html)
     counts = {name: count_items(each) for name, each in rows.items()}
-    context = {"sections": sections, "rows": rows, "counts": counts, "open_questions": len(QUESTIONS) - len(answers)}
+    shown = {"sections": sections, "rows": rows, "counts": counts, "open_questions": context["open_questions"]}
     for place, name in ((CONTENTS_PLACE, "dossier_contents.html.j2"), (INDEX_PLACE, "dossier_items.html.j2")):
-        html = html.replace(place, page.render_template(name, context))
+        html = html.replace(place, page.render_template(name, shown))
     return html, rows
 
 
-def _find_answers(item: ChecklistItem, sections: Mapping[str, Section], answers: Mapping[str, str]) -> ItemRow:
+def _find_answers(item: ChecklistItem, sections: Mapping[str, Section], context: Mapping[str, Any]) -> ItemRow:
     """Where an item is answered on a page that has these sections."""
-    asked = [one for one in QUESTIONS if one.name in item.questions]
+    asked = [one for one in context["questions"] if one.name in item.questions]
     return ItemRow(
         item,
         sorted(sections[id] for id in item.sections if id in sections),
-        [one for one in asked if one.name not in answers],
-        [one for one in asked if one.name in answers],
+        [one for one in asked if one.name not in context["answers"]],
+        [one for one in asked if one.name in context["answers"]],
     )

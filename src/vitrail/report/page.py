@@ -63,9 +63,10 @@ class SplitRow(NamedTuple):
 
     split: str
     n: int
+    groups: int | None
     origin: str
-    metric: str
-    interval: str
+    figures: list[tuple[str, str]]
+    """The primary metric and its interval, of images, then where cases are answered of cases."""
 
 
 def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Path:
@@ -200,6 +201,7 @@ def _page_context(
         "saliency": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, images),
         "extra_findings": extra_findings.read_extra_findings(folder),
         "values": _setting_values(facts),
+        "repeat": _format_repeat(facts, folder),
         "sheet": CONTACT_SHEET_FILE if (folder / CONTACT_SHEET_FILE).is_file() else "",
         **_task_context(metrics, predictions, images),
         **first_page,
@@ -227,6 +229,14 @@ def _task_context(metrics: TaskMetrics, predictions: TaskPredictions, images: Th
     return task_sections.regression_context(predictions, images)
 
 
+def _format_repeat(facts: ReportFacts, folder: Path) -> str:
+    """The command that makes it again, with RUN for the folder of the page."""
+    if facts.kind == "evaluation":
+        return hide_folders(facts.command)
+    folds = [f"{one.parent.name}/plan.toml" for one in sorted(folder.glob("fold-*/plan.toml"))]
+    return "\n".join(f"vitrail train --plan RUN/{name}" for name in folds or ["plan.toml"])
+
+
 def _setting_values(facts: ReportFacts) -> dict[str, str]:
     """The value in plan.toml of every setting with a reason; a dash for one that is not set."""
     plan = tomllib.loads(facts.plan)
@@ -247,11 +257,18 @@ def _format_setting(value: object) -> str:
 
 def _split_row(facts: ReportFacts, count: provenance.SplitCount, headline: TaskMetrics) -> SplitRow:
     """A split with its primary metric."""
-    metrics = headline if count.split == headline.split else facts.metrics_for_split(count.split)
+    metrics = [headline if count.split == headline.split else facts.metrics_for_split(count.split)]
+    if facts.case_pool is not None:
+        metrics.append(facts.metrics_for_split(f"{count.split}{CASES_SUFFIX}"))
+    return SplitRow(count.split, count.n, count.groups, count.origin, [_primary_figure(one) for one in metrics])
+
+
+def _primary_figure(metrics: TaskMetrics | None) -> tuple[str, str]:
+    """The primary metric of a task and its interval, as text."""
     value, interval = None, None
     if isinstance(metrics, ClassificationMetrics):
         low, high = map(format_percent, metrics.accuracy_interval)
-        return SplitRow(count.split, count.n, count.origin, format_percent(metrics.accuracy), f"{low} to {high}")
+        return format_percent(metrics.accuracy), f"{low} to {high}"
     if isinstance(metrics, MultilabelMetrics | AnomalyMetrics):
         value, interval = metrics.auroc, metrics.auroc_interval
     if isinstance(metrics, SegmentationMetrics):
@@ -259,8 +276,7 @@ def _split_row(facts: ReportFacts, count: provenance.SplitCount, headline: TaskM
     if isinstance(metrics, RegressionMetrics):
         value, interval = metrics.r2, metrics.per_column[0].r2_interval if len(metrics.per_column) == 1 else None
     value_text = "–" if value is None else f"{value:.3f}"
-    interval_text = "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
-    return SplitRow(count.split, count.n, count.origin, value_text, interval_text)
+    return value_text, "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
 _ABSOLUTE_PATH = re.compile(

@@ -45,6 +45,8 @@ class SplitCount:
     """Number of images."""
     origin: str = ""
     """Origin of the split, such as "official" or "10 % of train, seed 0"."""
+    groups: int | None = None
+    """Number of groups, such as patients; None without groups, and in files of older versions."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ OPTIMIZER_SETTINGS = (
     "optimizer", "muon_lr", "muon_momentum", "lr", "weight_decay", "warmup", "lr_schedule", "ema_decay",
 )
 # fmt: on
+COPIES_UNKNOWN = "Not known, because there is no check.json in the run folder."
 NEUTRAL_VALUES = {"patch_keep_rate": 1.0, "progressive_size": 1.0, "repeated_augmentation": 1, "auto_augment": "none"}
 """Neutral values of augmentation settings other than 0."""
 
@@ -58,6 +59,7 @@ def describe_partitions(record: RunRecord) -> tuple[FactEntry, ...]:
             "Missing data": _describe_missing_data(record),
             "Partitions": _describe_splits(record),
             "Separation of partitions": _describe_split_level(record),
+            "Duplicates": " ".join(record.card.copies) if record.card and record.card.copies else COPIES_UNKNOWN,
         }
     )
 
@@ -133,11 +135,13 @@ def _describe_missing_data(record: RunRecord) -> str:
 
 def _describe_splits(record: RunRecord) -> str:
     total = sum(one.n for one in record.facts.counts) or 1
-    rows = [
-        f"{one.split} {one.n:,} ({one.n / total:.1%}){f', {one.origin}' if one.origin else ''}"
-        for one in record.facts.counts
-        if one.n
-    ]
+    name = "group" if record.facts.case_pool is None else "case"
+    rows = []
+    for one in record.facts.counts:
+        share = "" if "%" in one.origin else f"{one.n / total:.1%}"
+        groups = "" if one.groups is None else f" of {format_count(one.groups, name)}"
+        how = ", ".join(text for text in (share, one.origin) if text)
+        rows += [f"{one.split} {format_count(one.n, 'picture')}{groups} ({how})"] * bool(one.n)
     return (
         f"{'; '.join(rows)}. Random choices by seed {record.plan.get('seed', 0)}; the run keeps the list (splits.csv)."
     )
@@ -147,20 +151,13 @@ def _describe_split_level(record: RunRecord) -> str:
     group = record.section("data").get("group", "")
     if group:
         return f"By {group}: no value of that column is in two partitions."
-    card = record.card
-    partly = card is not None and card.num_checked < card.num_images
-    seen = (
-        f" (of {card.num_checked:,} of {format_count(card.num_images, 'image')})" if card is not None and partly else ""
-    )
-    return (
-        f"By image; the check of the data{seen} tells exact and near copies in two partitions. Images of one patient "
-        "or part may be in several, unless the source parts them itself."
-    )
+    return "By image. Images of one patient or part may be in several, unless the source parts them itself."
 
 
 def _describe_initialization(record: RunRecord) -> str:
     if record.facts.start != "from scratch":
-        return f"Transfer from {record.facts.start}."
+        hashed = record.section("finetune").get("weights_sha256")
+        return f"Transfer from {record.facts.start}{f' (SHA-256 of its tensors {hashed}...)' if hashed else ''}."
     init = record.section("model")["init"]
     return (
         f"Random values (scheme {init}) from seed "

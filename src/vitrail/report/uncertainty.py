@@ -77,6 +77,7 @@ def uncertainty_context(
         "calibration": None, "label_calibration": [], "selective_risk": None, "set_coverage": None, "thresholds": [],
         "ranges": [], "agreement": [], "extent": None,
         "abstained": estimate_proportion(predictions.abstained, groups) if predictions.abstain_reasons else None,
+        "wrong_answered": None,
     }  # fmt: skip
     if predictions.targets is None or decisions.calibration:  # of anomaly, whose p-values are no probabilities
         return context
@@ -104,7 +105,9 @@ def _classification_uncertainty(
     wrong = probabilities.argmax(1) != targets
     own = None if groups is None else groups[known]
     many, by_threshold = len(wrong) >= MIN_IMAGES, bool(decisions.positive and decisions.thresholds)
+    answered = known & ~predictions.abstained
     return {
+        "wrong_answered": estimate_proportion(predictions.indices != predictions.targets, groups, answered),
         "calibration": charts.classification_calibration(probabilities, ~wrong, decisions, own) if many else None,
         "selective_risk": _selective_risk(probabilities.max(1), wrong, own) if many and not by_threshold else None,
         "set_coverage": _set_coverage(predictions, decisions, groups) if decisions.cuts else None,

@@ -14,6 +14,7 @@ from ..checkpoints.decision_versions import TRAINED
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.calibration import read_scaling
 from ..evaluate.decisions import read_decisions
+from ..evaluate.metrics import CASES_SUFFIX
 from ..evaluate.predictions import read_predictions_csv
 from ..evaluate.task_metrics import compute_metrics
 from ..files import atomic, checksums, strict_json
@@ -48,8 +49,8 @@ class Verification(NamedTuple):
 def verify_run(folder: Path) -> Verification:
     """Compute the stored figures again, hash the files behind them, and write `verification.json`.
 
-    Predictions are those of the training's own decision. With groups only the held-out split is computed again, of
-    which the groups are stored.
+    Predictions are those of the training's own decision. With groups only the held-out split and cases are computed
+    again: of other splits the groups are not stored.
 
     Raises:
         UsageError: no finished run, or masks, whose figures need the pictures.
@@ -118,11 +119,12 @@ def _compute_again(folder: Path, facts: ReportFacts) -> Iterator[tuple[str, bool
     scaling = read_scaling(info.info, len(info.classes), where) if facts.task == "regression" else None
     grouped = (folder / "groups.npy").is_file()
     for metrics in facts.all_metrics:
-        if grouped and metrics.split != facts.held_out_split:
+        has_groups = grouped and not metrics.split.endswith(CASES_SUFFIX)  # a case is a group
+        if has_groups and metrics.split != facts.held_out_split:
             continue
         path = folder / "predictions" / f"{metrics.split}.csv"
         table = read_predictions_csv(path, facts.task)
-        groups = load_groups(folder, len(table)) if grouped else None
+        groups = load_groups(folder, len(table)) if has_groups else None
         again = compute_metrics(table, scaling, groups, decided.ordered, decided.promise)
         plain = [json.loads(json.dumps(one.to_json())) for one in (metrics, again)]
         yield metrics.split, table.csv_bytes() == path.read_bytes(), *plain

@@ -383,10 +383,12 @@ def _write_report(
 
 
 def _split_counts(dataset: Dataset, plan: Plan) -> tuple[provenance.SplitCount, ...]:
-    return tuple(
-        provenance.SplitCount(split=name, n=len(rows), origin=_split_origin(name, dataset.source.splits, plan))
-        for name, rows in dataset.splits.items()
-    )
+    counts = []
+    for name, rows in dataset.splits.items():
+        groups, origin = _groups_of(dataset, rows), _split_origin(name, dataset.source.splits, plan)
+        number = None if groups is None else len(np.unique(groups))
+        counts.append(provenance.SplitCount(split=name, n=len(rows), origin=origin, groups=number))
+    return tuple(counts)
 
 
 def _report_facts(

@@ -118,7 +118,10 @@ def test_a_run_on_good_pictures_has_the_curves_of_its_score_and_no_probabilities
     predictions = anomalies(n=120, good=70)
     metrics = compute_metrics(predictions, promise=Promise(0.1, 99))
     known = {**vars(facts_of(predictions_of())), "metrics": (), "task": "anomaly", "anomaly_metrics": (metrics,)}
-    known |= {"classes": predictions.classes, "decisions": Decisions(alpha=0.1, calibration=(0.0, 1.0))}
+    known |= {
+        "classes": predictions.classes,
+        "decisions": Decisions(alpha=0.1, calibration=tuple(k / 20 for k in range(20))),
+    }
     (tmp_path / "predictions").mkdir()
     predictions.write_csv(tmp_path / "predictions" / "test.csv")
     provenance.write_facts(tmp_path, provenance.ReportFacts(**known))

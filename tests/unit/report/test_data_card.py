@@ -49,6 +49,28 @@ def test_of_many_classes_the_rarest_are_counted(tmp_path):
     assert [name for name, _ in card.counts[:2]] == ["c49", "c48"] and card.left_out == 20
 
 
+def test_how_copies_were_looked_for_is_said_also_where_none_was_found(tmp_path):
+    known, (near, _) = facts_of(predictions_of()), CHECK["concerns"]
+
+    def copies(*concerns: dict[str, object], **more: int) -> list[str]:
+        write(tmp_path / "check.json", {**CHECK, "looked_at": 120, "concerns": list(concerns), **more})
+        return cards.read_data_card(tmp_path, known, known.metrics[0]).copies
+
+    how = "(resized, compressed or slightly cropped, by comparing each with all others) were looked for among"
+    exact = "Exact copies (equal pixels, by a hash of each picture) were looked for among"
+    assert copies(compared=120) == [
+        f"{exact} 120 pictures: none was found.",
+        f"Near copies {how} 120 pictures: none was found.",
+    ]
+    assert copies(near, compared=90)[1] == f"Near copies {how} 90 of 120 pictures: what was found is listed above."
+    unfinished = {**near, "code": "near-copies-unfinished"}
+    assert copies(unfinished, compared=120)[1].endswith("120 pictures, as far as there was time: none was found.")
+    assert copies(near, compared=0, looked_at=100) == [
+        f"{exact} 100 of 120 pictures: none was found.",
+        "Near copies were not looked for: no picture has 64 pixels on its shorter side.",
+    ]
+
+
 def test_several_folds_have_the_card_of_the_first_whose_splits_do_not_count(tmp_path):
     write(tmp_path / "fold-0" / "check.json", CHECK)
     known = facts_of(predictions_of())
@@ -90,7 +112,7 @@ def test_the_model_card_names_copies_and_does_not_call_them_new():
     assert f"- **{copies[0]}**\n- **{limits[0]}**\n\n| Figure |" in text
     few = dataclasses.replace(compute_metrics(test), calibration_error=None)
     text = performance_section(few, test, decided, "zoo", COUNTS, FINGERPRINT)
-    assert "| Calibration error | unknown | takes 100 pictures |" in text
+    assert "| Confidence calibration error | unknown | takes 100 pictures |" in text
 
 
 def test_copies_are_those_of_the_split_with_their_names(tmp_path):

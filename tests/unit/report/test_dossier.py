@@ -11,69 +11,38 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import vitrail
 from drawn_masks import draw_scenes
 from good_parts import draw_parts, save_weights
-from quick_fits import QUICK, digits
-from unit.report.test_accessible import Outline
-from unit.report.test_first_pages import plain, whole
+from quick_fits import QUICK
+from unit.report.dossier_sample import CAMERAS, IMAGES, LABELS, NAMES, check_commands, check_page, make_dossier, train
+from unit.report.test_first_pages import plain
 from vitrail.cli.main import main
 from vitrail.evaluate.subgroups import compute_subgroups
 from vitrail.report import page, provenance, run_description
 from vitrail.report.checklists import ANNEX_IV, CHECKLISTS, CLAIM, QUESTIONS, TRIPOD_AI
-from vitrail.report.dossier import HEADING, build_dossier
+from vitrail.report.dossier import HEADING
 from vitrail.report.run_description import RunRecord
 from vitrail.services.evaluation import evaluate_stored_subgroups
 
-IMAGES, LABELS = digits(180)
-NAMES = np.array(["even", "odd"])[LABELS % 2]
 OTHERS = {
     "multilabel": (IMAGES[:120], np.stack([LABELS % 2, LABELS > 4], 1)[:120].astype(float)),
     "regression": (IMAGES[:120], LABELS[:120] * 1.5 + 300),
 }
-CAMERAS = np.array(["left", "right"])[(np.arange(len(LABELS)) * 7 // 3) % 2]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A run on a manifest with a group and a further column."""
-    folder = tmp_path_factory.mktemp("cells")
-    lines = ["path,verdict,part,camera"]
-    for k, image in enumerate(IMAGES):
-        Image.fromarray(image).save(folder / f"{k}.png")
-        lines.append(f"{k}.png,{NAMES[k]},part {k // 2},{CAMERAS[k]}")
-    (folder / "cells.csv").write_text("\n".join(lines) + "\n")
-    words = {**QUICK, "settings": {**QUICK["settings"], "data.targets": "verdict", "data.test_fraction": 0.4}}
-    return vitrail.fit(folder / "cells.csv", group="part", out=folder / "run", quiet=True, **words).path
+    """A run with a group and a further column."""
+    columns = {"verdict": NAMES, "part": [f"part {k // 2}" for k in range(len(NAMES))], "camera": CAMERAS}
+    return train(tmp_path_factory.mktemp("cells"), columns)
 
 
 @pytest.fixture
 def run(trained, tmp_path) -> Path:
     """A copy of that run; its plan still names the pictures."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-def make_dossier(run: Path) -> str:
-    return build_dossier(run, evaluate_stored_subgroups(run)).page.read_text(encoding="utf-8")
-
-
-def check_page(html: str) -> None:
-    """Whole, without a dead or double anchor, and every item of every checklist with a place that is there."""
-    whole(html)
-    seen = Outline()
-    seen.feed(html)
-    assert seen.silent == [] and len(seen.ids) == len(set(seen.ids)) and seen.levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(seen.levels, seen.levels[1:], strict=False))
-    assert {one.removeprefix("#") for one in seen.targets} <= set(seen.ids)
-    tables = html[html.index('<h2 id="items">') :].split("<h3>")[1:]
-    for table, (name, items) in zip(tables, CHECKLISTS.items(), strict=True):
-        rows = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>(.*)</tr>', table)
-        assert table.startswith(name) and [row[:2] for row in rows] == [(item.number, item.topic) for item in items]
-        assert all('href="#' in where for _, _, where in rows)
-    numbers = re.findall(r'<h2 id="[\w-]+"><span class="number">(\d+)</span>', html)
-    assert numbers == [str(k) for k in range(1, len(numbers) + 1)] and html.count("<code>vitrail") >= len(numbers)
 
 
 def test_V16_every_item_leads_to_a_section_and_figures_are_those_that_are_stored(run):
@@ -119,7 +88,13 @@ def test_other_tasks_have_one_too_and_what_is_not_measured_is_named(task, tmp_pa
     text = plain(html)
     assert "neither in the loss nor in any figure" in text and "Subgroups not available, because" in text
     assert ("any of 2 labels" if task == "multilabel" else "with 1 measured number.") in text
-    assert 'id="subgroups"' not in html and "Robustness not available, because no picture was disturbed" in text
+    assert "Robustness not available, because no picture was disturbed" in text
+    assert "Subgroups" in text and "Not measured , because" in text.replace("measured,", "measured ,")
+    assert "some age, sex, device, batch or place are answered worse" in text and "vitrail train MANIFEST" in text
+    assert "Exact copies (equal pixels, by a hash of each picture) were looked for among 120 pictures: none" in text
+    assert "Near copies were not looked for: no picture has 64 pixels on its shorter side." in text
+    (fairness,) = re.findall(r'<th scope="row">14</th><td>Fairness</td><td>(.*?)</td>', html)
+    assert "authors" in fairness and "#subgroups" not in fairness
 
 
 @pytest.mark.wide
@@ -129,6 +104,15 @@ def test_good_parts_and_masks_have_one_too(tmp_path):
     html = make_dossier(bank.path)
     check_page(html)
     assert f"patches of {provenance.read_facts(bank.path).images_seen} good" in html
+    decided, text = bank.predictor.decisions, plain(html).replace("\u202f", " ")
+    above = (
+        f"a defect above a score of {decided.alarm_score:.4f}, where its p-value is at most {100 * decided.alpha:.1f} %"
+    )
+    assert text.count(above) == 2 and "No picture is left unanswered, neither as unsure" in text
+    assert (
+        f"promised by {len(decided.calibration)} good pictures" in text and "left unanswered, and each day" not in text
+    )
+    check_commands(html, bank.path)
     assert "calibration.csv has the good pictures that look least so" in html and "Watched</dt><dd>score</dd>" in html
     scenes = draw_scenes(tmp_path / "scenes", 12)
     masks = vitrail.fit(scenes, task="segmentation", out=tmp_path / "masks", quiet=True, **QUICK)
@@ -172,11 +156,11 @@ def test_authors_answers_join_the_page_and_are_never_overwritten(run, capsys):
     path = run / "dossier.toml"
     asked = path.read_text(encoding="utf-8")
     assert list(tomllib.loads(asked)) == [one.name for one in QUESTIONS]
-    path.write_text(asked.replace('use = ""', 'use = "To sort <cells> | by day."'), encoding="utf-8")
+    path.write_text(asked.replace('\nuse = ""', '\nuse = "To sort <cells> | by day."'), encoding="utf-8")
     assert main(["report", str(run), "--for", "dossier"]) == 0
     html, out = (run / "report.html").read_text(encoding="utf-8"), capsys.readouterr().out
     check_page(html)
-    assert html.count("To sort &lt;cells&gt; | by day.") == 2 and "not stated" not in html
+    assert html.count("To sort &lt;cells&gt; | by day.") == 2 and html.count("not stated") == 1  # for whom it is not
     assert f"({len(QUESTIONS) - 1} questions open for its authors)" in out and "TRIPOD+AI: " in out
     assert 'use = "To sort' in path.read_text(encoding="utf-8")
 
@@ -190,6 +174,7 @@ def test_decisions_and_evaluations_elsewhere_are_in_it(run):
     check_page(html)
     text = plain(html)
     assert html == make_dossier(run) and re.search(r"Put to use [\d-]{10} [\d:]{5}: careful ?, by A. Meier", text)
+    assert 'id="in_use"' not in html and 'id="not_for"' in html
     changes = int(re.search(r"from 0\.3000 on .*?A\. Meier (\d+) ", text)[1])
     decided, stored = (opened.metrics, json.loads((run / "metrics-test.json").read_text()))
     assert changes > 0 or decided.accuracy == stored["accuracy"]
@@ -199,7 +184,12 @@ def test_decisions_and_evaluations_elsewhere_are_in_it(run):
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("use = ", "must be TOML"), ('purpose = "x"', "Got purpose = 'x'"), ("use = 1", "Got use = 1")],
+    [
+        ("use = ", "must be TOML"),
+        ('purpose = "x"', "Got purpose = 'x'"),
+        ("use = 1", "Got use = 1"),
+        ('field = "clinic"', "a field among medical, industrial, research. Got 'clinic'"),
+    ],
 )
 def test_answers_that_are_none_are_refused_by_name(run, capsys, text, why):
     (run / "dossier.toml").write_text(text)

@@ -85,7 +85,7 @@ def test_plan_command_and_start_are_shown_without_their_folders(tmp_path):
     )  # fmt: skip
     provenance.write_facts(folder, facts)
     built = page.build_report(folder).read_text(encoding="utf-8")
-    assert "/home" not in built and "…/zoo" in built and "--plan …/p.toml" in built
+    assert "/home" not in built and "…/zoo" in built and "vitrail train --plan RUN/plan.toml" in built
 
 
 def test_the_headline_is_the_accuracy_of_the_held_out_split_with_its_interval(built):
@@ -103,7 +103,7 @@ def test_names_are_escaped(built):
 
 
 def test_facts_stand_on_the_page(built):
-    for text in ("9 min 58 s", "1,234,567 parameters", "128,000 pictures shown", "vitrail train zoo --minutes 10"):
+    for text in ("9 min 58 s", "1,234,567 parameters", "128,000 pictures shown", "vitrail train --plan RUN/plan.toml"):
         assert text in built
     for text in ("812 images/s were measured", "2.13.0", "Two pictures were skipped.", "asked for", "recipe.steps"):
         assert text in built
@@ -122,11 +122,11 @@ def test_every_setting_stands_with_its_value_and_its_reason(tmp_path):
 
 def test_of_few_pictures_the_calibration_error_is_unknown_and_the_rest_has_intervals(tmp_path):
     built = page.build_report(run_folder(tmp_path)).read_text(encoding="utf-8")
-    assert "Calibration error</dt><dd>–<small>it takes 100 pictures to show one</small></dd>" in built
+    assert "Confidence calibration error</dt><dd>–<small>it takes 100 pictures to show one</small></dd>" in built
     number = r"([-+][\d.]+)&#8239;%"
     found = re.search(rf"in the large</dt><dd>{number}<small>{number} to {number}", built)
     assert found is not None and float(found[2]) < float(found[1]) < float(found[3])
-    assert "Intervals" in built and "Calibration slope" in built
+    assert "Intervals" in built and "Confidence calibration slope" in built
 
 
 def test_the_sheet_of_what_the_model_sees_is_named_where_it_is_there(tmp_path):

@@ -76,7 +76,8 @@ class Report(Command):
         print(path)
         if dossier is not None:
             for name, counts in dossier.counts.items():
-                print(f"  {name}: {counts.answered} items answered, {counts.partly} in part, {counts.open} open")
+                rest = f", {counts.inapplicable} not of this field" if counts.inapplicable else ""
+                print(f"  {name}: {counts.answered} items answered, {counts.partly} in part, {counts.open} open{rest}")
             print(f"{dossier.answers}  ({format_count(dossier.open_questions, 'question')} open for its authors)")
         if verified is not None:
             print(

@@ -80,6 +80,7 @@ def check_dataset(
         name=source.name,
         image_count=len(rows),
         checked_count=checked,
+        compared_count=len(stats.sketch_rows),
         bad_images=[(source.ids[row], reason) for row, reason in stats.bad_images],
         bad_indices=unreadable,
         class_counts=counts,

@@ -64,6 +64,8 @@ class DataCheckReport:
     """In all splits."""
     checked_count: int
     """Images read within the time limit."""
+    compared_count: int
+    """Images that near copies were looked for among: those that are large enough, or a sample of them."""
     bad_images: list[tuple[str, str]]
     """(id, reason) of every image that cannot be used."""
     bad_indices: NDArray[np.int64]
@@ -139,6 +141,7 @@ class DataCheckReport:
             "name": self.name,
             "pictures": self.image_count,
             "looked_at": self.checked_count,
+            "compared": self.compared_count,
             "bad": [{"id": name, "reason": reason} for name, reason in self.bad_images],
             "stops": list(self.blocking_reasons),
             "concerns": [self._issue_json(each) for each in self.issues],

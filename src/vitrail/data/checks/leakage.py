@@ -23,8 +23,8 @@ MIN_STD = 2.0
 MAX_GROUP_PAIRS = 1000
 """Near-duplicate pairs listed for two groups of exact copies; of larger groups one each is listed."""
 EXCLUDE_ADVICE = (
-    "exclude.csv, which vitrail check --out DIR writes, lists such copies: --exclude DIR/exclude.csv leaves them out "
-    "of train, or of val, and what is held out stays as it is."
+    "exclude.csv, which vitrail check SOURCE --out DIR writes, lists such copies: --exclude DIR/exclude.csv leaves "
+    "them out of train, or of val, and what is held out stays as it is."
 )
 
 Group = tuple[int, ...]
@@ -171,7 +171,9 @@ def _check_contradicting_labels(source: Source, groups: Sequence[Group], how: st
     advice = "Either a label is wrong, or what makes the difference is small."
     rows_to_exclude: list[tuple[int, str]] = []
     if how == "exact":
-        advice = "Only a person can say which label is right; exclude.csv of vitrail check --out DIR lists them all."
+        advice = (
+            "Only a person can say which label is right; exclude.csv of vitrail check SOURCE --out DIR lists them all."
+        )
         rows_to_exclude = [(row, "the same picture stands elsewhere with a different label") for row in rows]
     yield DataIssue(
         code=f"{how}-copies-with-different-labels",

@@ -12,6 +12,7 @@ def findings(*concerns: DataIssue, bad: int = 0) -> DataCheckReport:
         name="zoo",
         image_count=100,
         checked_count=100,
+        compared_count=80,
         bad_images=[(f"p{row}", "broken") for row in range(bad)],
         bad_indices=np.arange(bad),
         class_counts={},
