@@ -28,14 +28,15 @@ OF_CLASSES = {"recall": "recall", "precision": "precision", "f1": "F1", "auroc":
 
 def main() -> None:
     """Replace what stands between the markers."""
-    figures, curves = (
-        json.loads((RESULTS / f"{name}-coverage.json").read_text(encoding="utf-8")) for name in ("figure", "curve")
-    )
-    fill(PAGE, "figures", figure_content(figures["rows"]))
-    rows = json.loads((RESULTS / "doubling.json").read_text(encoding="utf-8"))["rows"]
-    fill(PAGE, "doubling", doubling_content(rows))
-    tables = [curve_content(curves[part]) for part in ("bands", "numbers")]
-    fill(PAGE, "curves", "\n\n".join(tables) + NOTE)
+    figures, curves, doubling = (_read_rows(name) for name in ("figure-coverage", "curve-coverage", "doubling"))
+    fill(PAGE, "figures", figure_content(figures))
+    fill(PAGE, "doubling", doubling_content(doubling))
+    fill(PAGE, "curves", curve_content(curves))
+
+
+def _read_rows(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    return rows
 
 
 def doubling_content(rows: list[dict[str, Any]]) -> str:
@@ -89,35 +90,35 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-NOTE = (
-    "\n\n`python benchmarks/curve_coverage.py`: cells without groups, and in groups of four pictures whose scores "
-    "share half of their variance, with labels of their own or one label. A cell that shows an interval in fewer than "
-    "one of ten studies is left out."
-)
-
-
-def curve_content(found: dict[str, Any]) -> str:
-    """A row for each kind of interval, a column for each number of pictures; the mean, and the lowest of all cells."""
-    cells, studies = found["cells"], found["studies"]
-    sizes = sorted({cell["n"] for cell in cells})
-    names = dict.fromkeys(name for cell in cells for name in cell["coverage"])
+def curve_content(rows: list[dict[str, Any]]) -> str:
+    """A row for each kind of interval, a column for each number of pictures, the lowest cell and its worst place."""
+    sizes = sorted({row["n"] for row in rows})
     lines = [
-        f"| coverage of nominal 95 % | {' | '.join(f'{n:,} pictures' for n in sizes)} | lowest cell |",
-        f"|---|{'---:|' * (len(sizes) + 1)}",
+        f"| coverage of nominal 95 % | {' | '.join(f'{n:,} pictures' for n in sizes)} | lowest cell | worst place |",
+        f"|---|{'---:|' * (len(sizes) + 2)}",
     ]
-    for name in names:
-        shown = [cell for cell in cells if cell["coverage"].get(name, {"shown": 0})["shown"] >= studies / 10]
-        means = {n: [cell["coverage"][name]["mean"] for cell in shown if cell["n"] == n] for n in sizes}
-        cells_of = [100 * value for values in means.values() for value in values]
-        columns = [f"{100 * sum(values) / len(values):.1f} %" if values else "not shown" for values in means.values()]
-        lines.append(f"| {name} | {' | '.join(columns)} | {min(cells_of):.1f} % |")
-    table = "\n".join(lines)
-    shares = " or ".join(f"{share:g}" for share in sorted({cell["prevalence"] for cell in cells}))
-    areas = " or ".join(f"{NormalDist().cdf(one / 2**0.5):.2f}" for one in sorted({cell["distance"] for cell in cells}))
-    return (
-        f"{table}\n\n{len(cells)} cells of {studies:,} studies, whose chance is "
-        f"{100 * (0.0475 / studies) ** 0.5:.1f} points, with a share of positives of {shares} and an AUROC of {areas}."
+    for name in dict.fromkeys(name for row in rows for name in row["coverage"]):
+        shown = [(row["n"], row["coverage"][name]) for row in rows if _is_shown(row, name)]
+        means = {n: [one["mean"] for size, one in shown if size == n] for n in sizes}
+        columns = [f"{_percent(sum(values) / len(values))} %" if values else "not shown" for values in means.values()]
+        lowest, worst = (f"{_percent(min(one[kind] for _, one in shown))} %" for kind in ("mean", "worst"))
+        lines.append(f"| {name} | {' | '.join(columns)} | {lowest} | {worst} |")
+    shares = " or ".join(f"{share:g}" for share in sorted({row["prevalence"] for row in rows}))
+    areas = " or ".join(f"{NormalDist().cdf(one / 2**0.5):.2f}" for one in sorted({row["distance"] for row in rows}))
+    cells = len({tuple(row[name] for name in ("n", "prevalence", "distance", "grouping")) for row in rows})
+    fewest, most = (choose(row["studies"] for row in rows) for choose in (min, max))
+    return "\n".join(lines) + (
+        f"\n\n`python benchmarks/curve_coverage.py`: {cells} cells of {fewest:,} studies, or {most:,} others where a "
+        "place was below 94 %. The columns are means over places and cells; the *lowest cell* is a mean over the places "
+        "of a band (or over both likelihood ratios), the *worst place* one of 49 to 99 of them, or of eight of a "
+        f"pointwise band. The share of positives is {shares} and the AUROC {areas}, without groups, and in groups of "
+        "four pictures whose scores share half of their variance, with labels of their own or one label. A cell that "
+        "shows an interval in fewer than one of ten studies is left out."
     )
+
+
+def _is_shown(row: dict[str, Any], name: str) -> bool:
+    return row["coverage"].get(name, {"shown": 0})["shown"] >= row["studies"] / 10
 
 
 if __name__ == "__main__":
