@@ -111,8 +111,9 @@ def curve_content(rows: list[dict[str, Any]]) -> str:
         f"\n\n`python benchmarks/curve_coverage.py`: {cells} cells of {fewest:,} studies, or {most:,} others where a "
         "place was below 94 %. Columns are means over places and cells, the *lowest cell* is a mean over the places of "
         "a band (or over both likelihood ratios), and the *worst place* is one of five to eight of a pointwise band; a "
-        f"simultaneous one holds at all of 49 or 99 places or not at all. The share of positives is {shares} and the AUROC {areas}, without groups, and in groups of "
-        "four pictures whose scores share half of their variance, with labels of their own or one label. A cell that "
+        f"simultaneous one holds at all of 49 or 99 places or not at all. The share of positives is {shares} and the "
+        f"AUROC {areas}, without groups, and in groups of four pictures whose scores share half of their variance, "
+        "with labels of their own or one label. A cell that "
         "shows an interval in fewer than one of ten studies is left out."
     )
 

@@ -295,7 +295,7 @@ class _RankCorrelation:
         room = max(1 - value**2, 1 / n)  # of a perfect ranking nothing is known but the number of images
         own = np.sqrt(np.square(sums).sum() * units / (units - 1)) / room
         normal = np.sqrt((1 + value**2 / 2) / (units - 3)) if groups is None else 0.0
-        reach = float(stdtrit(units - 1, 0.975)) * (1 + 3 / units) * max(own, normal)
+        reach = float(stdtrit(units - 1, 0.975)) * (1 + 4 / units) * max(own, normal)
         middle = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
         return Interval(float(np.tanh(middle - reach)), float(np.tanh(middle + reach)))
 

@@ -224,7 +224,7 @@ def bootstrap_t_intervals(
 
     Every sample is measured in its own standard error, by the delta method over images or groups, so that a sample
     without the few large values, which has a small error, has a wide interval. The quantiles are at least those of
-    Student's t, at most MOST_WIDENING times those, and then taken 1 + 3 / units times: of a dozen groups with skewed
+    Student's t, at most MOST_WIDENING times those, and then taken 1 + 4 / units times: of a dozen groups with skewed
     values they are too small otherwise.
 
     Args:
@@ -272,7 +272,7 @@ def bootstrap_t_intervals(
             intervals.append(None)
             continue
         low, high = np.clip(np.quantile(finite, [tail, 1 - tail]), -MOST_WIDENING * least, MOST_WIDENING * least)
-        reach = one * (1 + 3 / units)
+        reach = one * (1 + 4 / units)
         intervals.append(Interval(float(middle - reach * max(high, least)), float(middle - reach * min(low, -least))))
     return intervals
 
