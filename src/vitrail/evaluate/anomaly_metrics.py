@@ -224,8 +224,8 @@ def _compute_per_type(
         rows = of_type | (known & (predictions.targets == 0))
         fields: dict[str, Any] = {}
         if of_type.sum() < rows.sum():
-            own = None if groups is None else groups[rows]
-            fields = auc_fields(auc.roc_auc_with_influence(of_type[rows], predictions.scores[rows], groups=own))
+            of_rows = None if groups is None else groups[rows]
+            fields = auc_fields(auc.roc_auc_with_influence(of_type[rows], predictions.scores[rows], groups=of_rows))
         per_type.append(
             DefectTypeMetrics(
                 name=name or DEFECT,

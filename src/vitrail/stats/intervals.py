@@ -219,6 +219,7 @@ def bootstrap_t_intervals(
     samples: int = 1000,
     level: float = 0.95,
     groups: Shaped[np.ndarray, " n"] | None = None,
+    widening: Sequence[float] | None = None,
 ) -> list[Interval | None]:
     """Bootstrap-t intervals of smooth functions of the means of m values, such as the log of a mean squared error.
 
@@ -230,6 +231,7 @@ def bootstrap_t_intervals(
     Args:
         functions: from complex means [..., m] to values [..., k]; their derivatives are taken by complex steps.
         groups: group of each image, such as its patient.
+        widening: how many times as wide the interval of each function is taken; 1 by default.
 
     Returns:
         An interval of each function; None with fewer than MIN_UNITS images or groups, or where nothing varies.
@@ -266,7 +268,9 @@ def bootstrap_t_intervals(
             distances.append((values_of_samples - value) / errors)
     tail, least = (1 - level) / 2, float(stdtrit(units - 1, (1 + level) / 2))
     intervals: list[Interval | None] = []
-    for middle, one, column in zip(value.tolist(), error.tolist(), np.concatenate(distances).T, strict=True):
+    wider = np.ones_like(value) if widening is None else np.array(widening)
+    columns_of_functions = zip(value.tolist(), (error * wider).tolist(), np.concatenate(distances).T, strict=True)
+    for middle, one, column in columns_of_functions:
         finite = column[np.isfinite(column)]
         if not (np.isfinite(middle) and np.isfinite(one) and one > 0 and len(finite)):
             intervals.append(None)
