@@ -177,7 +177,8 @@ def simulate(cell: Cell, studies: int, first: int = 0) -> Row:
 
 def exact_figures(cell: Cell, row: Row) -> Row:
     """The figures of a row that are proportions of independent images, as they stand in the row, but exact."""
-    truth, found = true_figures(cell.priors, cell.accuracy, cell.sharpness), {}
+    truth = true_figures(cell.priors, cell.accuracy, cell.sharpness)
+    found: dict[str, tuple[float, float]] = {}
     for name in ("accuracy", "top_accuracy"):
         if name in row:
             found[name] = exact_coverage(cell.n, getattr(truth, name))
@@ -186,7 +187,8 @@ def exact_figures(cell: Cell, row: Row) -> Row:
         for prior, one in zip(cell.priors, truth.per_class, strict=True)
     ]
     if len(set(cell.priors)) == 1:
-        found["recall of a class"] = tuple(np.mean(recalls, axis=0))
+        inside, width = np.mean(recalls, axis=0)
+        found["recall of a class"] = float(inside), float(width)
     else:
         found |= {f"recall of {one.name}": pair for one, pair in zip(truth.per_class, recalls, strict=True)}
     return {

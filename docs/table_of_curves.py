@@ -71,8 +71,8 @@ def figure_content(rows: list[dict[str, Any]]) -> str:
         lowest, name = min((shown[name]["coverage"], name) for name in shown if name not in FIGURES)
         kind, of, _ = name.partition(" of ")
         what = f"{OF_CLASSES[kind]} of a class" if of else OTHERS[name]
-        lowest = f"{_percent(lowest)}{'*' if shown[name].get('exact') else ''}"
-        lines.append(f"| {row['cell']} | {' | '.join(cells)} | {lowest} {what} |")
+        mark = "*" if shown[name].get("exact") else ""
+        lines.append(f"| {row['cell']} | {' | '.join(cells)} | {_percent(lowest)}{mark} {what} |")
     fewest, most = (choose(row["studies"] for row in rows) for choose in (min, max))
     chance, less = (100 * (0.05 * 0.95 / studies) ** 0.5 for studies in (fewest, most))
     note = (
@@ -117,8 +117,10 @@ def task_content(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {task} | {words} | {' | '.join(cells)} |")
     fewest, most = (choose(row["studies"] for row in rows) for choose in (min, max))
     note = (
-        f"`python benchmarks/task_coverage.py`: the lowest coverage of nominal 95 % in cells of {fewest} studies or "
-        f"more, and {most:,} others at most where one was below 94 %; behind it the mean width before (percentile "
+        f"`python benchmarks/task_coverage.py`: the lowest coverage of nominal 95 % of all cells, each of {fewest} to "
+        f"{most:,} studies, new ones where one was below 94 %. The chance of one coverage is "
+        f"{100 * (0.0475 / most) ** 0.5:.1f} to {100 * (0.0475 / fewest) ** 0.5:.1f} points, and the lowest of many is "
+        "below its own. Behind it the mean width before (percentile "
         "bootstrap) and now. Numbers have normal errors, exponential ones, and errors that grow with the target; four "
         "labels with shares of 0.5 to 0.05 (the lowest of them) are found weakly or well; 30 or 5 % of the parts are "
         "defects. Groups are of four pictures that share half of the variance of scores and errors."
@@ -172,7 +174,13 @@ def curve_content(rows: list[dict[str, Any]]) -> str:
         f"AUROC {areas}, without groups, and in groups of four pictures whose scores share half of their variance, "
         "with labels of their own or one label. A cell that "
         "shows an interval in fewer than one of ten studies is left out."
+        f"{_describe_older(rows)}"
     )
+
+
+def _describe_older(rows: list[dict[str, Any]]) -> str:
+    older = sum(row["commit"].startswith("recorded") for row in rows)
+    return f" {older} cells of the last four rows are older and were simulated once." if older else ""
 
 
 def _is_shown(row: dict[str, Any], name: str) -> bool:
