@@ -8,7 +8,7 @@ of 0.5 to 0.05; a share of 0.3 or 0.05 of the parts are defects. True figures ar
 cell with a coverage below 94 % is simulated again, with four times as many new studies, which count instead. Rows are
 written after every cell to benchmarks/results/task-coverage.json, and those that are there are kept;
 `docs/table_of_curves.py` makes a table of docs/evaluation.md of it. The key `before` of a row, the widths of the
-intervals of an older version (four studies at commit b1968932, whose intervals are those of 6baa92dd), is not computed here.
+intervals of an older version (four studies at commit b1968932), is not computed here.
 """
 
 from __future__ import annotations
