@@ -3,23 +3,23 @@
     python benchmarks/curve_coverage.py [--studies 1000] [--only bands|numbers] [--levels]
 
 Scores are normal with means 0 and `distance` for images without and with the label; images of a group share a part of
-their score. Probabilities are those of the true distribution. Writes benchmarks/results/curve-coverage.json, in which
-the slow bands and the quick intervals of numbers stand apart; with --levels prints the table
+their score. Probabilities are those of the true distribution. A cell with a place whose coverage is below 94 % is
+simulated again, with four times as many new studies, which count instead. Rows are written after every cell to
+benchmarks/results/curve-coverage.json, and those that are there are kept; with --levels prints the table
 `vitrail.evaluate.threshold_curves.EQUAL_LEVELS`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
+from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, expit, logit
-from scipy.stats import norm
+from making.records import Results, Row, commit
+from scipy.special import betainc, expit, logit, ndtr, ndtri
 
 from vitrail.evaluate import threshold_curves as curves
 from vitrail.evaluate.calibration import calibration_intercept, fit_calibration_slope
@@ -27,7 +27,7 @@ from vitrail.evaluate.decision_figures import estimate_rate
 from vitrail.evaluate.threshold_curves import CurveBand, CurveSample
 from vitrail.stats.predictive import likelihood_ratios
 
-RESULT = Path(__file__).parent / "results" / "curve-coverage.json"
+DOUBTFUL = 0.94
 FALSE_RATES = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9])
 RECALLS = np.array([0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95])
 THRESHOLDS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9])
@@ -70,12 +70,12 @@ class Cell(NamedTuple):
 
     def rates(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """True sensitivity and false positive rate at thresholds of the score."""
-        return np.asarray(norm.sf(scores - self.distance)), np.asarray(norm.sf(scores))
+        return np.asarray(ndtr(self.distance - scores)), np.asarray(ndtr(-scores))
 
 
 def true_precision(cell: Cell, recalls: np.ndarray) -> np.ndarray:
     """Precision at these recalls."""
-    false_rates = cell.rates(cell.distance + norm.isf(recalls))[1]
+    false_rates = cell.rates(cell.distance + ndtri(1 - recalls))[1]
     hits = cell.prevalence * recalls
     return np.asarray(hits / (hits + (1 - cell.prevalence) * false_rates))
 
@@ -108,14 +108,14 @@ def judge(cell: Cell, sample: CurveSample) -> dict[str, list[float]]:
 def judge_bands(cell: Cell, sample: CurveSample) -> dict[str, list[float]]:
     """Of one study what each band covers, and the intervals that are read from one."""
     found: dict[str, list[float]] = {}
-    roc_truth = lambda x: norm.cdf(cell.distance + norm.ppf(x))  # noqa: E731
+    roc_truth = lambda x: ndtr(cell.distance + ndtri(x))  # noqa: E731
     found["ROC, pointwise"] = covered(curves.roc_band(sample, FALSE_RATES), roc_truth(FALSE_RATES)).tolist()
     found["ROC, simultaneous"] = covered(curves.roc_band(sample, GRID), roc_truth(GRID), True).tolist()
     precision = curves.precision_recall_band(sample, RECALLS)
     found["precision, pointwise"] = covered(precision, true_precision(cell, RECALLS)).tolist()
     everywhere = curves.precision_recall_band(sample, GRID)
     found["precision, simultaneous"] = covered(everywhere, true_precision(cell, GRID), True).tolist()
-    fixed = [(one, norm.cdf(cell.distance + norm.ppf(1 - one))) for one in FIXED]
+    fixed = [(one, ndtr(cell.distance + ndtri(1 - one))) for one in FIXED]
     found["sensitivity at specificity"] = [holds(curves.sensitivity_at(sample, one)[1], truth) for one, truth in fixed]
     found["specificity at sensitivity"] = [holds(curves.specificity_at(sample, one)[1], truth) for one, truth in fixed]
     decisions = curves.decision_curve(sample, THRESHOLDS.tolist())
@@ -164,11 +164,25 @@ CELLS = [
 ]
 
 
-def simulate(cell: Cell, studies: int, seed: int = 0, judge: Judge = judge) -> dict[str, dict[str, float]]:
+def simulate_and_repeat(cell: Cell, studies: int, judge: Judge) -> Row:
+    """`simulate`; where a place is below DOUBTFUL, four times as many new studies instead."""
+    found, count = simulate(cell, studies, judge), studies
+    if any(one["worst"] < DOUBTFUL for one in shown_intervals(found, count).values()):
+        count = 4 * studies
+        found = simulate(cell, count, judge, first=studies)
+    return {"studies": count, "commit": commit(), "coverage": found}
+
+
+def shown_intervals(found: dict[str, dict[str, float]], studies: int) -> dict[str, dict[str, float]]:
+    """The intervals that at least every tenth study shows."""
+    return {name: one for name, one in found.items() if one["shown"] >= studies / 10}
+
+
+def simulate(cell: Cell, studies: int, judge: Judge = judge, first: int = 0) -> dict[str, dict[str, float]]:
     """Of each interval the mean coverage, that of its worst place, and in how many studies it was shown."""
     sums: dict[str, list[list[float]]] = {}
-    for study in range(studies):
-        sample = cell.draw(np.random.default_rng((seed, study)))
+    for study in range(first, first + studies):
+        sample = cell.draw(np.random.default_rng((0, study)))
         if sample.unsupported_reason("it"):
             continue
         for name, values in judge(cell, sample).items():
@@ -194,27 +208,23 @@ def equal_levels(n: int, runs: int, seed: int = 0) -> float:
 
 
 def main() -> None:
-    """Simulate every cell and write the result."""
+    """Simulate every cell that is not there."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--levels", action="store_true")
     parser.add_argument("--only", choices=PARTS)
-    parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     if options.levels:
         for n, level in curves.EQUAL_LEVELS:
             print(f"{n:6d}  {equal_levels(n, max(500, min(100_000, 10_000_000 // n))):.6f}  in use {level}")
         return
-    written = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
-    for part in (options.only,) if options.only else PARTS:
-        rows: list[dict[str, object]] = []
-        written[part] = {"studies": options.studies, "cells": rows}
-        for cell in CELLS:
-            found = simulate(cell, options.studies, judge=PARTS[part])
-            rows.append({**cell._asdict(), "coverage": found})
-            low = {name: one["worst"] for name, one in found.items() if one["worst"] < 0.93 and one["shown"] >= 20}
-            print(*cell, {name: one["shown"] for name, one in list(found.items())[:1]}, low, flush=True)
-            options.out.write_text(f"{json.dumps(written, indent=1)}\n", encoding="utf-8")  # after every cell
+    results = Results("curve-coverage")
+    for part, cell in product((options.only,) if options.only else PARTS, CELLS):
+        make = partial(simulate_and_repeat, cell, options.studies, PARTS[part])
+        row = results.row({"part": part, **cell._asdict()}, make)
+        shown = shown_intervals(row["coverage"], row["studies"])
+        low = {name: one["worst"] for name, one in shown.items() if one["worst"] < 0.93}
+        print(part, *cell, f"{row['studies']:,} studies", low, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,23 +6,27 @@ The scores of an image are normal with mean `distance` at its class and 0 at the
 of them. Probabilities are those of the true distribution, with their log-odds multiplied by `sharpness`: 1 is a
 calibrated model. True figures come from 100,000 independent images, those of a loss from the true probabilities of all
 classes of each. A cell with a coverage below 94 % is simulated again, with four times as many new studies, which count
-instead. Rows are written after every cell to benchmarks/results/figure-coverage.json, and those that are there are
-kept; `docs/table_of_curves.py` makes the table of docs/evaluation.md of it. The key `before` of a row, the widths of
-the intervals of an older version, is not computed here.
+instead. Accuracies and recalls of ungrouped images are proportions of independent ones: their coverage is the sum over
+all outcomes, and is not simulated (`exact` in the row). Rows are written after every cell to
+benchmarks/results/figure-coverage.json, and those that are there are kept; `docs/table_of_curves.py` makes the table of
+docs/evaluation.md of it. The key `before` of a row, the widths of the intervals of an older version (six studies at
+commit 76258cab, 400 bootstrap samples), is not computed here.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from making.records import Results, Row, commit
+from scipy.stats import binom
 
 from vitrail.evaluate.metrics import ClassificationMetrics, compute_classification_metrics
 from vitrail.evaluate.predictions import ClassificationPredictions
+from vitrail.stats.intervals import wilson_interval
 
 TRUE_IMAGES = 100_000
 DOUBTFUL = 0.94
@@ -168,7 +172,60 @@ def simulate(cell: Cell, studies: int, first: int = 0) -> Row:
     for name, pairs in found.items():
         inside, width = np.mean(pairs, axis=0)
         row[name] = {"coverage": round(float(inside), 4), "width": round(float(width), 4), "shown": len(pairs)}
-    return row
+    return row if cell.groups else row | exact_figures(cell, row)
+
+
+def exact_figures(cell: Cell, row: Row) -> Row:
+    """The figures of a row that are proportions of independent images, as they stand in the row, but exact."""
+    truth = true_figures(cell.priors, cell.accuracy, cell.sharpness)
+    found: dict[str, tuple[float, float]] = {}
+    for name in ("accuracy", "top_accuracy"):
+        if name in row:
+            found[name] = exact_coverage(cell.n, getattr(truth, name))
+    recalls = [
+        exact_coverage_of_part(cell.n, prior, one.recall or 0.0)
+        for prior, one in zip(cell.priors, truth.per_class, strict=True)
+    ]
+    if len(set(cell.priors)) == 1:
+        inside, width = np.mean(recalls, axis=0)
+        found["recall of a class"] = float(inside), float(width)
+    else:
+        found |= {f"recall of {one.name}": pair for one, pair in zip(truth.per_class, recalls, strict=True)}
+    return {
+        name: {"coverage": round(float(inside), 4), "width": round(float(width), 4), "shown": row[name]["shown"],
+               "exact": True}
+        for name, (inside, width) in found.items()
+        if name in row
+    }  # fmt: skip
+
+
+@cache
+def exact_coverage(n: int, share: float) -> tuple[float, float]:
+    """Coverage and mean width of the interval of a proportion of n independent images: the sum over all outcomes."""
+    hits, chances = likely_counts(n, share)
+    inside, width = chances @ np.array([judge(wilson_interval(int(one), n), share) for one in hits])
+    return float(inside), float(width)
+
+
+def exact_coverage_of_part(n: int, part: float, share: float) -> tuple[float, float]:
+    """`exact_coverage` of the proportion among those of n images that are of a class, of which there is at least one.
+
+    Args:
+        part: chance of an image to be of the class.
+    """
+    counts, chances = likely_counts(n, part)
+    chances = np.where(counts, chances, 0)
+    pairs = [exact_coverage(int(one), share) if one else (0.0, 0.0) for one in counts]
+    inside, width = chances @ np.array(pairs) / chances.sum()
+    return float(inside), float(width)
+
+
+def likely_counts(n: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of successes of n, and their chances, without those that are rarer than one in 10 ** 10."""
+    counts = np.arange(n + 1)
+    chances = binom.pmf(counts, n, share)
+    likely = chances > 1e-10
+    return counts[likely], chances[likely] / chances[likely].sum()
 
 
 def judge(interval: tuple[float, float], truth: float) -> tuple[float, float]:

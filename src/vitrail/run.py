@@ -19,6 +19,7 @@ from .errors import UsageError
 from .evaluate.compare import Comparison
 from .evaluate.drift import FALSE_ALARMS, WatchReport
 from .evaluate.label_errors import LabelErrorReport
+from .evaluate.learning_curve import LearningCurve
 from .evaluate.ood import OodComparison
 from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
 from .evaluate.robustness import RobustnessReport
@@ -55,7 +56,7 @@ from .services.bank_versions import TeachResult
 from .services.deciding import DecisionComparison, DecisionRequest
 from .services.evaluation_report import choose_evaluation_folder, write_evaluation
 from .services.explanation import Explanation
-from .services.learning_curve import LearningCurve, measure_learning_curve
+from .services.learning_curve import measure_learning_curve
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
 from .services.study_planning import StudyPlan

@@ -55,7 +55,7 @@ def test_what_another_source_shows_is_not_kept(vitrail, run_folder, flowers):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--keep",), "--keep is for what --by, --shortcuts or --corruptions finds."),
+        (("--keep",), "--keep is for what --by, --shortcuts, --corruptions or --plan-test doubling finds."),
         (("--by", "ward"), "has no further column 'ward'"),
         (("--suspects", "list.csv", "--shortcuts"), "--suspects judges labels, not the model."),
         (("--against", "other", "--by", "all"), "--against compares two models."),

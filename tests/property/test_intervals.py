@@ -80,8 +80,8 @@ SAMPLES = 20
 ERRORS_FALL = {"log_loss", "brier"}
 NOT_OF_ERRORS = {"calibration_error", "calibration_in_the_large", "calibration_slope"}
 """Bounds that rise and fall with the confidence."""
-NEARLY = {"kappa", "quadratic_kappa", "average_precision", "sensitivity_at_90"}
-"""Their value may fall when an answer is put right (kappa below 0), or a bootstrap sample's does (repeated images)."""
+NEARLY = {"kappa", "quadratic_kappa", "sensitivity_at_90"}
+"""Their value may fall when an answer is put right (kappa below 0), or their interval moves with the threshold."""
 
 
 def intervals_of(metrics: ClassificationMetrics | MultilabelMetrics) -> dict[str, tuple[float, float]]:

@@ -15,20 +15,19 @@ from .. import config
 from ..data.labels.defects import DEFECT
 from ..formatting import format_count
 from ..stats import auc
-from ..stats.intervals import bootstrap_interval, proportion_interval
+from ..stats.intervals import proportion_interval
 from .conformal import Promise
 from .metrics import (
     auc_fields,
+    average_precision_fields,
     describe_images,
     f1_interval,
-    limit_low,
     metric_fields,
     no_targets_error,
     rate_interval,
     require_finite,
 )
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
-from .thresholds import compute_roc_points
 
 Span = tuple[float, float]
 MIN_P_VALUE = 0.01
@@ -54,8 +53,7 @@ class DefectTypeMetrics:
 class AnomalyMetrics:
     """All metrics of one split; intervals are 95 %. None where the split has no good images, or no defects.
 
-    Intervals are as in `ClassificationMetrics`; that of average precision begins no higher than that of the recall of a
-    model without any miss.
+    Intervals are as in `ClassificationMetrics`; that of average precision counts as many images as there are defects.
     """
 
     split: str
@@ -161,15 +159,12 @@ def compute_anomaly_metrics(
     predictions: ClassificationPredictions,
     groups: np.ndarray | None = None,
     promise: Promise | None = None,
-    seed: int = 0,
-    samples: int = 1000,
 ) -> AnomalyMetrics:
     """Compute every metric of one table; images of which nothing is known are left out.
 
     Args:
         groups: of each image, such as its lot.
         promise: the rate of false alarms, and what it rests on.
-        seed, samples: of the bootstrap.
 
     Raises:
         DataError: no image has a known target, or a score is not finite.
@@ -189,7 +184,7 @@ def compute_anomaly_metrics(
         fields["false_alarms_p_value"] = promise.chance_of_alarms(called[~is_defect], groups_of_good)
     if 0 < good < len(scores):
         fields |= auc_fields(auc.roc_auc_with_influence(is_defect, scores, groups=own))
-        fields |= _precision_fields(is_defect, scores, own, seed, samples)
+        fields |= average_precision_fields(is_defect, scores, own)
     return AnomalyMetrics(
         split=predictions.split,
         n=len(scores),
@@ -214,29 +209,6 @@ def _rate_fields(is_defect: np.ndarray, called: np.ndarray, groups: np.ndarray |
     return fields
 
 
-def _precision_fields(
-    is_defect: np.ndarray, scores: np.ndarray, groups: np.ndarray | None, seed: int, samples: int
-) -> dict[str, Any]:
-    """Average precision of defects and good images."""
-
-    def compute(rows: np.ndarray) -> float:
-        positive = is_defect[rows]
-        return average_precision(positive, scores[rows]) if 0 < positive.sum() < len(rows) else np.nan
-
-    everything = np.arange(len(scores))
-    interval = bootstrap_interval(everything, compute, seed, samples, groups=groups)
-    perfect = rate_interval(np.ones(len(scores), bool), groups, is_defect)
-    assert perfect is not None
-    return metric_fields("average_precision", compute(everything), limit_low(interval, perfect.low))
-
-
-def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
-    """Mean of the precision at the score of each positive, as scikit-learn's average_precision_score."""
-    points = compute_roc_points(positive, scores)
-    hits, alarms = points.true_positives[1:], points.false_positives[1:]
-    return float((np.diff(points.true_positives) * hits / (hits + alarms)).sum() / hits[-1])
-
-
 def _compute_per_type(
     predictions: ClassificationPredictions, known: np.ndarray, groups: np.ndarray | None
 ) -> tuple[DefectTypeMetrics, ...]:
@@ -252,8 +224,8 @@ def _compute_per_type(
         rows = of_type | (known & (predictions.targets == 0))
         fields: dict[str, Any] = {}
         if of_type.sum() < rows.sum():
-            own = None if groups is None else groups[rows]
-            fields = auc_fields(auc.roc_auc_with_influence(of_type[rows], predictions.scores[rows], groups=own))
+            of_rows = None if groups is None else groups[rows]
+            fields = auc_fields(auc.roc_auc_with_influence(of_type[rows], predictions.scores[rows], groups=of_rows))
         per_type.append(
             DefectTypeMetrics(
                 name=name or DEFECT,

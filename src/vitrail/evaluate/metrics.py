@@ -25,9 +25,11 @@ from ..stats.intervals import (
     mean_of_rates_interval,
     percentile_intervals,
     proportion_interval,
+    wilson_interval_of_share,
 )
 from .calibration import MIN_IMAGES, CalibrationSummary, expected_calibration_error, summarize_calibration
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
+from .thresholds import compute_roc_points
 
 Span = tuple[float, float]
 SMALLEST = float(np.finfo(np.float32).tiny)
@@ -445,6 +447,19 @@ def metric_fields(name: str, value: float, span: Interval | None) -> dict[str, A
 def rate_interval(mask: np.ndarray, groups: np.ndarray | None, rows: np.ndarray) -> Interval | None:
     """Interval of a proportion among some rows; None without any."""
     return proportion_interval(mask[rows], None if groups is None else groups[rows]) if rows.any() else None
+
+
+def average_precision_fields(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> dict[str, Any]:
+    """Average precision, as scikit-learn's, with Wilson's interval of a rate of as many images as are positive.
+
+    Source: Boyd, Eng and Page 2013, "Area under the precision-recall curve: point estimates and confidence intervals",
+    for the count; Wilson's interval is in place of their logistic one.
+    """
+    points = compute_roc_points(positive, scores)
+    hits, alarms = points.true_positives[1:], points.false_positives[1:]
+    value = float((np.diff(points.true_positives) * hits / (hits + alarms)).sum() / hits[-1])
+    count = float(positive.sum()) if groups is None else effective_count(groups[positive])
+    return metric_fields("average_precision", value, wilson_interval_of_share(value, count))
 
 
 def f1_interval(present: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None) -> Interval | None:

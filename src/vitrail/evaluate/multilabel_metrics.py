@@ -10,33 +10,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64
 
 from .. import config
 from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc, roc_auc_with_influence
-from ..stats.intervals import (
-    Interval,
-    bootstrap_intervals,
-    bounded_mean_intervals,
-    effective_count,
-    mean_of_rates_interval,
-)
+from ..stats.intervals import bounded_mean_intervals, effective_count, mean_of_rates_interval
 from .calibration import summarize_calibration
 from .metrics import (
     SMALLEST,
     auc_fields,
+    average_precision_fields,
     calibration_fields,
     describe_images,
     f1_interval,
-    limit_low,
     metric_fields,
     no_targets_error,
     rate_interval,
     require_finite,
 )
 from .predictions import LABEL_THRESHOLD, MultilabelPredictions
+from .threshold_curves import CurveSample, sensitivity_at
 
 MIN_PER_SIDE = 10
 """Known positives, and known negatives, that a label needs to count in the means."""
@@ -90,8 +85,8 @@ class PerLabelMetrics:
 class MultilabelMetrics:
     """All metrics of one split; intervals are 95 %, means are over the labels that are not rare.
 
-    Intervals are as in `ClassificationMetrics`; those of average precision and of the sensitivity at 90 % specificity
-    begin no higher than that of the sensitivity of a label without any miss.
+    Intervals are as in `ClassificationMetrics`; those of average precision and F1 count as many images as have the
+    label, that of the sensitivity at 90 % specificity is the ROC curve's.
     """
 
     split: str
@@ -175,7 +170,7 @@ def compute_multilabel_metrics(
 
     Args:
         groups: of each image, such as its patient.
-        seed, samples: of the bootstrap.
+        seed, samples: of the random weights of the log loss.
 
     Raises:
         DataError: no label of any image is known, or a prediction is not finite.
@@ -186,84 +181,82 @@ def compute_multilabel_metrics(
     if predictions.targets is None or not rows.any():
         raise no_targets_error(len(predictions), "label")
     require_finite(predictions.probabilities[known])
-    known, targets = known[rows], predictions.targets[rows].astype(np.float64)
+    known, present = known[rows], predictions.targets[rows] >= LABEL_THRESHOLD
     chances, predicted = predictions.probabilities[rows].astype(np.float64), predictions.indicators[rows]
     groups = None if groups is None else groups[rows]
-    labels = [
-        RankedLabel.from_scores(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], predicted[:, k])
-        for k in range(len(predictions.classes))
-    ]
-    common = np.array([not one.is_rare for one in labels])
-    losses = label_losses(predictions)[rows]
-    sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
-
-    def compute_statistics(rows: np.ndarray) -> np.ndarray:
-        """Log loss, two means, and RANKING_METRICS of every label: [1 + NUM_MEANS + labels * len(RANKING_METRICS)]."""
-        counts = np.bincount(rows, minlength=len(sums))
-        loss, n = counts @ sums
-        each = np.array([one.compute_metrics_for_counts(counts) for one in labels])  # [labels, metrics]
-        means = each[common].mean(0) if common.any() else np.full(len(RANKING_METRICS), np.nan)
-        return np.concatenate([[loss / n, *means[:NUM_MEANS]], each.ravel()])
-
-    everything = np.arange(len(sums))
-    values = compute_statistics(everything)
-    spans = bootstrap_intervals(everything, compute_statistics, seed, samples, groups=groups)
+    per_label, areas, counts = [], [], []
+    for k, name in enumerate(predictions.classes):
+        there = known[:, k]
+        own = None if groups is None else groups[there]
+        sample = CurveSample(present[there, k], chances[there, k], own)
+        area = roc_auc_with_influence(present[:, k], chances[:, k], there, groups) if _has_both(sample) else None
+        per_label.append(_compute_label_metrics(name, sample, predicted[there, k], area))
+        if not per_label[-1].rare:
+            areas.append(area)
+            counts.append(float(sample.positive.sum()) if own is None else effective_count(own[sample.positive]))
+    losses = label_losses(predictions)[rows][known]
     units = np.flatnonzero(known.any(1)) if groups is None else groups  # the labels of an image are alike
     wrong = -np.log(np.maximum(np.minimum(chances, 1 - chances)[known], SMALLEST))
-    (spans[0],) = bounded_mean_intervals(
-        losses[known][:, None], [float(wrong.mean())], seed, samples, groups=units[np.nonzero(known)[0]]
-    )
-    perfect = [(1.0, one.count_positives(groups)) for one in labels if not one.is_rare]
-    for place in range(1, 1 + NUM_MEANS if perfect else 1):
-        most = None if groups is None else effective_count(groups)
-        spans[place] = limit_low(spans[place], mean_of_rates_interval(perfect, most).low)
-    per_label = tuple(
-        _compute_label_metrics(name, labels[k], values[start:], spans[start:], groups)
-        for k, name in enumerate(predictions.classes)
-        for start in [1 + NUM_MEANS + k * len(RANKING_METRICS)]
+    (loss_interval,) = bounded_mean_intervals(
+        losses[:, None], [float(wrong.mean())], seed, samples, groups=units[np.nonzero(known)[0]]
     )
     whole: dict[str, Any] = {}
-    for place, name in enumerate(("log_loss", *RANKING_METRICS[:NUM_MEANS])):
-        whole |= metric_fields(name, values[place], spans[place])
-    aucs = [one.compute_auc(groups) for one, is_common in zip(labels, common, strict=True) if is_common]
+    most = None if groups is None else effective_count(groups)
+    for metric in ("average_precision", "f1") if counts else ():
+        values = [getattr(one, metric) for one in per_label if not one.rare]
+        span = mean_of_rates_interval(list(zip(values, counts, strict=True)), most)
+        whole |= metric_fields(metric, float(np.mean(values)), span)
     return MultilabelMetrics(
         split=predictions.split,
-        n=len(targets),
+        n=len(present),
         groups=None if groups is None else len(np.unique(groups)),
-        counted=int(common.sum()),
-        per_label=per_label,
+        counted=len(counts),
+        log_loss=float(losses.mean()),
+        log_loss_interval=loss_interval,
+        per_label=tuple(per_label),
         **whole,
-        **(auc_fields(auc.mean_roc_auc([one for one in aucs if one is not None])) if aucs else {}),
+        **(auc_fields(auc.mean_roc_auc([one for one in areas if one is not None])) if areas else {}),
     )
 
 
-NUM_MEANS = 2
-"""The first of RANKING_METRICS that are also averaged over labels: average precision and F1."""
+TARGET_SPECIFICITY = 0.9
+
+
+def _has_both(sample: CurveSample) -> bool:
+    return bool(sample.positive.any() and not sample.positive.all())
 
 
 def _compute_label_metrics(
-    name: str, label: RankedLabel, values: np.ndarray, spans: list[Interval | None], groups: np.ndarray | None
+    name: str, sample: CurveSample, predicted: Bool[np.ndarray, " m"], area: RocAuc | None
 ) -> PerLabelMetrics:
-    """Metrics of one label over its known images; `values` and `spans` begin with its RANKING_METRICS."""
-    roc_auc, n = label.compute_auc(groups), label.positives + label.negatives
+    """Metrics of one label over its known images; a rare one has only the intervals of rates."""
+    positive, groups, n = sample.positive, sample.groups, len(sample.positive)
+    positives = int(positive.sum())
     fields: dict[str, Any] = {}
-    low = mean_of_rates_interval([(1.0, label.count_positives(groups))]).low if label.positives else 0.0
-    for metric, value, span in zip(RANKING_METRICS, values, spans, strict=False):
-        fields |= metric_fields(metric, value, None if label.is_rare else limit_low(span, low))
-    own = None if groups is None else groups[label.rows]
-    if not label.is_rare:
-        fields["f1_interval"] = f1_interval(label.positive, label.predicted, own)
-    for metric, kind in (("sensitivity", label.positive), ("specificity", ~label.positive)):
-        fields[f"{metric}_interval"] = rate_interval(label.predicted == label.positive, own, kind)
-    if roc_auc is not None:
-        fields |= {"auroc": roc_auc.value} if label.is_rare else auc_fields(roc_auc)
+    if positives or predicted.any():
+        f1 = 2 * float((predicted & positive).sum()) / float(positives + predicted.sum())
+        fields |= metric_fields("f1", f1, f1_interval(positive, predicted, groups))
+    if positives:
+        fields |= average_precision_fields(positive, sample.scores, groups)
+    if area is not None:
+        points = sample.points()
+        best = float(points.sensitivity[points.specificity >= TARGET_SPECIFICITY - 1e-9].max())
+        fields |= metric_fields("sensitivity_at_90", best, sensitivity_at(sample, TARGET_SPECIFICITY).interval)
+        fields |= auc_fields(area)
+    is_rare = min(positives, n - positives) < MIN_PER_SIDE
+    if is_rare:
+        fields = {field: value for field, value in fields.items() if not field.endswith("_interval")}
+    for metric, kind in (("sensitivity", positive), ("specificity", ~positive)):
+        if kind.any():
+            right = predicted == positive
+            fields |= metric_fields(metric, float(right[kind].mean()), rate_interval(right, groups, kind))
     return PerLabelMetrics(
         name=name,
         n=n,
-        positives=label.positives,
-        rare=label.is_rare,
-        prevalence=label.positives / n if n else None,
-        **(calibration_fields(summarize_calibration(label.scores, label.positive, own), n) if n else {}),
+        positives=positives,
+        rare=is_rare,
+        prevalence=positives / n if n else None,
+        **(calibration_fields(summarize_calibration(sample.scores, positive, groups), n) if n else {}),
         **fields,
     )
 
@@ -274,86 +267,6 @@ def _format_4_digits(number: float | None) -> str:
 
 def _format_interval(interval: Span | None) -> str:
     return "no label can be ranked" if interval is None else f"95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
-
-
-# -- One label sorted by score, so that the metrics of a bootstrap sample are cheap
-
-RANKING_METRICS = ("average_precision", "f1", "sensitivity", "specificity", "sensitivity_at_90")
-"""What `RankedLabel.compute_metrics_for_counts` returns, in order."""
-TARGET_SPECIFICITY = 0.9
-
-
-@dataclass(frozen=True)
-class RankedLabel:
-    """One label of the n images of a table, m of them known, sorted by falling score."""
-
-    n: int
-    rows: Int64[np.ndarray, " m"]
-    """Indices of the known images."""
-    positive: Bool[np.ndarray, " m"]
-    """Their targets."""
-    scores: Float64[np.ndarray, " m"]
-    predicted: Bool[np.ndarray, " m"]
-    """Their predicted labels."""
-    last_of_tie: Int64[np.ndarray, " s"]
-    """Last index of each run of equal scores."""
-
-    @classmethod
-    def from_scores(
-        cls,
-        known: Bool[np.ndarray, " n"],
-        positive: Bool[np.ndarray, " n"],
-        scores: Float64[np.ndarray, " n"],
-        predicted: Bool[np.ndarray, " n"],
-    ) -> RankedLabel:
-        """Select the known images and sort them by score."""
-        rows = np.flatnonzero(known)
-        rows = rows[np.argsort(-scores[rows], kind="stable")]
-        ends = np.append(np.flatnonzero(np.diff(scores[rows])), len(rows) - 1) if len(rows) else np.zeros(0, np.int64)
-        return cls(len(known), rows, positive[rows], scores[rows], predicted[rows], ends)
-
-    @property
-    def positives(self) -> int:
-        """Number of known images with the label."""
-        return int(self.positive.sum())
-
-    @property
-    def negatives(self) -> int:
-        """Number of known images without it."""
-        return int((~self.positive).sum())
-
-    def count_positives(self, groups: np.ndarray | None) -> float:
-        """Number of positives, or with groups their `effective_count`."""
-        return float(self.positives) if groups is None else effective_count(groups[self.rows[self.positive]])
-
-    @property
-    def is_rare(self) -> bool:
-        """Whether the means leave it out."""
-        return min(self.positives, self.negatives) < MIN_PER_SIDE
-
-    def compute_metrics_for_counts(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " metrics"]:
-        """RANKING_METRICS of a sample that holds image i of the table counts[i] times; NaN for undefined ones."""
-        weights = counts[self.rows]
-        ups, downs = weights * self.positive, weights * ~self.positive
-        P, N = ups.sum(), downs.sum()
-        true_positives, false_positives = (ups * self.predicted).sum(), (downs * self.predicted).sum()
-        hits, wrong = np.cumsum(ups)[self.last_of_tie], np.cumsum(downs)[self.last_of_tie]  # at each threshold
-        with np.errstate(invalid="ignore", divide="ignore"):
-            precision = hits / np.maximum(hits + wrong, 1)
-            average_precision = (np.diff(hits, prepend=0) * precision).sum() / P
-            f1 = 2 * true_positives / (P + true_positives + false_positives)
-            allowed = hits[wrong <= (1 - TARGET_SPECIFICITY) * N + 1e-9]
-            best = (allowed[-1] if len(allowed) else 0) / P
-            sensitivity, specificity = true_positives / P, 1 - false_positives / N
-            return np.array([average_precision, f1, sensitivity, specificity, best if N else np.nan])
-
-    def compute_auc(self, groups: np.ndarray | None) -> RocAuc | None:
-        """Area under the ROC curve; None where all known images are positive, or all negative."""
-        if not (self.positives and self.negatives):
-            return None
-        known, positive, scores = np.zeros(self.n, bool), np.zeros(self.n, bool), np.zeros(self.n)
-        known[self.rows], positive[self.rows], scores[self.rows] = True, self.positive, self.scores
-        return roc_auc_with_influence(positive, scores, known, groups)
 
 
 # -- Loss of each label

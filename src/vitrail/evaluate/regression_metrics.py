@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import config
-from ..stats.intervals import bootstrap_intervals
+from ..stats.intervals import MIN_UNITS, Interval, bootstrap_t_intervals
 from .metrics import describe_images, metric_fields, no_targets_error, require_finite
 from .predictions import RegressionPredictions
 
@@ -20,6 +20,10 @@ Span = tuple[float, float]
 REGRESSION_METRICS = ("mae", "rmse", "r2", "spearman", "bias")
 AGREEMENT_Z = 1.96
 """Standard deviations around the mean that hold 95 % of a normal distribution."""
+SQUARED_WIDENING = 1.05
+"""How many times as wide intervals of squared errors are taken; heavy tails leave the bootstrap-t at 92 % otherwise."""
+MIN_SQUARED = 20
+"""Images, or groups, below which figures of squared errors have no interval: one error may outweigh all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,8 @@ class PerColumnMetrics:
     bias_interval: Span | None = None
     agreement: Span | None = None
     """Limits of agreement (Bland and Altman): about 95 % of prediction minus target lie between them."""
+    agreement_intervals: tuple[Span, Span] | None = None
+    """Of the lower and of the upper limit."""
     constant: float | None = None
     """The mean of the training targets, if known."""
     constant_mae: float | None = None
@@ -55,7 +61,12 @@ class PerColumnMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionMetrics:
-    """All metrics of one split; intervals are 95 %, percentile bootstrap over images or whole groups."""
+    """All metrics of one split; intervals are 95 %, over images or whole groups.
+
+    Those of errors and R2 are bootstrap-t on the log scale; that of the rank correlation is Fisher's with the delta
+    method. With fewer than MIN_UNITS images or groups there are none, with fewer than MIN_SQUARED none of RMSE, R2 and
+    the limits of agreement.
+    """
 
     split: str
     n: int
@@ -80,14 +91,10 @@ class RegressionMetrics:
             mean = "R2 cannot be told" if self.r2 is None else f"R2 {self.r2:.3f} (mean of {measured} columns)"
             return f"{mean} {where}; mean absolute errors: {each}{more}"
         (one,) = self.per_column
-        assert one.mae is not None and one.mae_interval is not None  # a single column has a known target
+        interval = "no interval" if one.mae_interval is None else f"95 % interval {_format_interval(one.mae_interval)}"
         against = "" if one.constant_mae is None else f", always saying {one.constant:.4g} gives {one.constant_mae:.4g}"
-        low, high = one.mae_interval
         r2 = "" if one.r2 is None else f"; R2 {one.r2:.3f}"
-        return (
-            f"Mean absolute error of {one.name} {where}: {one.mae:.4g} (95 % interval {low:.4g} to {high:.4g}{against})"
-            f"{r2}"
-        )
+        return f"Mean absolute error of {one.name} {where}: {_format_number(one.mae)} ({interval}{against}){r2}"
 
     def __str__(self) -> str:
         return self.table()
@@ -107,6 +114,9 @@ class RegressionMetrics:
             if one.bias is not None and one.agreement is not None:
                 low, high = one.agreement
                 between = f"{_format_number(one.bias)} in the mean, of 95 % of pictures {low:.4g} to {high:.4g}"
+                if one.agreement_intervals is not None:
+                    outer = (one.agreement_intervals[0][0], one.agreement_intervals[1][1])
+                    between += f" (at most {_format_interval(outer)})"
                 lines.append(f"{'':<{width}}  {'':>6}  answer less truth: {between}")
             if one.constant is not None:
                 always = f"always {one.constant:.4g}"
@@ -114,6 +124,11 @@ class RegressionMetrics:
                 lines.append(
                     f"{'':<{width}}  {'':>6}" + "".join(f"  {_format_number(f):>22}" for f in plain) + f"  ({always})"
                 )
+        units = self.n if self.groups is None else self.groups
+        if units < MIN_SQUARED:
+            what = "no interval" if units < MIN_UNITS else "no interval of RMSE, R2 and the limits"
+            kind = "pictures" if self.groups is None else "groups"
+            lines.append(f"({what} is known from {units} {kind}: they do not show how large errors can be)")
         return "\n".join(lines)
 
 
@@ -173,14 +188,21 @@ def _compute_column_metrics(
     if not len(pairs):
         return PerColumnMetrics(name=name, n=0, constant=mean)
     constant = None if mean is None else np.stack([pairs[:, 0], np.full(len(pairs), mean)], 1)
-    spans = bootstrap_intervals(pairs, _compute_statistics, seed, samples, groups=groups)
+    gaps, ranking = pairs[:, 1] - pairs[:, 0], _RankCorrelation(pairs)
+    mae, rmse, unexplained, bias, deviation = _error_intervals(pairs, groups, seed, samples)
+    r2 = None if unexplained is None else Interval(1 - unexplained.high, 1 - unexplained.low)
+    values = (_mean_absolute_error(pairs), _root_mean_squared_error(pairs), r_squared(pairs), ranking.value,
+              float(gaps.mean()))  # fmt: skip
     fields: dict[str, Any] = {}
-    for metric, value, span in zip(REGRESSION_METRICS, _compute_statistics(pairs), spans, strict=True):
+    for metric, value, span in zip(
+        REGRESSION_METRICS, values, (mae, rmse, r2, ranking.interval(groups), bias), strict=True
+    ):
         fields |= metric_fields(metric, value, span)
     if len(pairs) > 1:
-        gaps = pairs[:, 1] - pairs[:, 0]
-        middle, reach = float(gaps.mean()), AGREEMENT_Z * float(gaps.std(ddof=1))
-        fields["agreement"] = middle - reach, middle + reach
+        middle, spread = float(gaps.mean()), float(gaps.std(ddof=1))
+        fields["agreement"] = middle - AGREEMENT_Z * spread, middle + AGREEMENT_Z * spread
+        if bias is not None and deviation is not None:
+            fields["agreement_intervals"] = _agreement_intervals(gaps, bias, deviation)
     return PerColumnMetrics(
         name=name,
         n=len(pairs),
@@ -191,11 +213,50 @@ def _compute_column_metrics(
     )
 
 
-def _compute_statistics(pairs: np.ndarray) -> np.ndarray:
-    """REGRESSION_METRICS of the pairs; NaN for undefined ones."""
-    bias = float((pairs[:, 1] - pairs[:, 0]).mean())
-    return np.array(
-        [_mean_absolute_error(pairs), _root_mean_squared_error(pairs), r_squared(pairs), _spearman(pairs), bias]
+def _error_intervals(
+    pairs: np.ndarray, groups: np.ndarray | None, seed: int, samples: int
+) -> tuple[Interval | None, ...]:
+    """Intervals of MAE, RMSE, 1 - R2, bias, and of the standard deviation of the errors."""
+    targets, gaps = pairs[:, 0] - pairs[:, 0].mean(), pairs[:, 1] - pairs[:, 0]
+    values = np.stack([np.abs(gaps), gaps, gaps**2, targets, targets**2], axis=1)
+
+    def functions(means: np.ndarray) -> np.ndarray:
+        size, gap, square, target, target_square = np.moveaxis(means, -1, 0)
+        unexplained = np.log(square) - np.log(target_square - target**2)
+        spread = np.log(square - gap**2) / 2
+        return np.stack([np.log(size), np.log(square) / 2, unexplained, gap, spread], axis=-1)
+
+    is_log, takes_squares = (True, True, True, False, True), (False, True, True, False, True)
+    widening = [SQUARED_WIDENING if one else 1.0 for one in takes_squares]
+    intervals = bootstrap_t_intervals(values, functions, seed, samples, groups=groups, widening=widening)
+    units = len(pairs) if groups is None else len(np.unique(groups))
+    return tuple(
+        None if span is None or (squares and units < MIN_SQUARED) else Interval(*np.exp(span).tolist()) if log else span
+        for span, log, squares in zip(intervals, is_log, takes_squares, strict=True)
+    )
+
+
+def _agreement_intervals(gaps: np.ndarray, bias: Interval, deviation: Interval) -> tuple[Interval, Interval]:
+    """Intervals of both limits of agreement; MOVER joins those of the bias and of the standard deviation.
+
+    Skewed errors with a large mean have a large deviation too: their correlation widens the interval of the limit on
+    that side, and never narrows the other.
+
+    Source: Zou 2013, "Confidence interval estimation for the Bland-Altman limits of agreement with multiple
+    observations per individual", Statistical Methods in Medical Research 22; the correlation is Newcombe's.
+    """
+    middle, spread = float(gaps.mean()), float(gaps.std(ddof=1))
+    skew = float(np.corrcoef(gaps, np.square(gaps - middle))[0, 1])
+    narrow, wide = AGREEMENT_Z * (spread - deviation.low), AGREEMENT_Z * (deviation.high - spread)
+    below, above = middle - bias.low, bias.high - middle
+
+    def around(limit: float, down: tuple[float, float], up: tuple[float, float], correlation: float) -> Interval:
+        reach = [float(np.sqrt(a * a + b * b + 2 * max(correlation, 0.0) * a * b)) for a, b in (down, up)]
+        return Interval(limit - reach[0], limit + reach[1])
+
+    return (
+        around(middle - AGREEMENT_Z * spread, (below, wide), (above, narrow), -skew),
+        around(middle + AGREEMENT_Z * spread, (below, narrow), (above, wide), skew),
     )
 
 
@@ -207,14 +268,58 @@ def _root_mean_squared_error(pairs: np.ndarray) -> float:
     return float(np.sqrt(np.square(pairs[:, 1] - pairs[:, 0]).mean()))
 
 
-def _spearman(pairs: np.ndarray) -> float:
-    """Rank correlation; NaN where targets or predictions are constant."""
-    from scipy.stats import rankdata
+class _RankCorrelation:
+    """Spearman's rank correlation of pairs [n, 2]; NaN where targets or predictions are constant."""
 
-    ranks = rankdata(pairs, axis=0)
-    ranks -= ranks.mean(0)
-    lengths = np.sqrt(np.square(ranks).sum(0)).prod()
-    return float(ranks.prod(1).sum() / lengths) if lengths else float("nan")
+    def __init__(self, pairs: np.ndarray):
+        from scipy.stats import rankdata
+
+        self.pairs = pairs
+        ranks = rankdata(pairs, axis=0)
+        self.ranks = ranks - ranks.mean(0)
+        lengths = np.sqrt(np.square(self.ranks).sum(0))
+        self.scaled = self.ranks / np.where(lengths > 0, lengths, np.nan)  # columns of length 1
+        self.value = float(self.scaled.prod(1).sum())
+
+    def interval(self, groups: np.ndarray | None) -> Interval | None:
+        """Fisher's interval, whose standard error is at least that of a normal distribution.
+
+        Source: Bonett and Wright 2000, "Sample size requirements for estimating Pearson, Kendall and Spearman
+        correlations", Psychometrika 65, for that error; the other is the delta method, groups with it.
+        """
+        from scipy.special import stdtrit
+
+        n, value = len(self.pairs), self.value
+        numbers = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+        units = int(numbers.max()) + 1
+        if units < MIN_UNITS or not np.isfinite(value):
+            return None
+        sums = np.bincount(numbers, self._influence())
+        room = max(1 - value**2, 1 / n)  # of a perfect ranking nothing is known but the number of images
+        own = np.sqrt(np.square(sums).sum() * units / (units - 1)) / room
+        normal = np.sqrt((1 + value**2 / 2) / (units - 3)) if groups is None else 0.0
+        reach = float(stdtrit(units - 1, 0.975)) * (1 + 4 / units) * max(own, normal)
+        middle = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
+        return Interval(float(np.tanh(middle - reach)), float(np.tanh(middle + reach)))
+
+    def _influence(self) -> np.ndarray:
+        """What each pair changes, itself and by moving the ranks of others; their sum is 0."""
+        x, y = self.scaled.T
+        own = x * y - self.value * (x * x + y * y) / 2
+        step = 1 / np.sqrt(np.square(self.ranks).sum(0))  # of one rank
+        moved = [
+            step[side] * _sums_above(self.pairs[:, side], weights)
+            for side, weights in ((0, y - self.value * x), (1, x - self.value * y))
+        ]
+        whole = own + moved[0] + moved[1]
+        return np.asarray(whole - whole.mean())
+
+
+def _sums_above(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Of each value the summed weights of larger ones, and half of those of equal ones."""
+    _, places = np.unique(values, return_inverse=True)
+    totals = np.bincount(places, weights)
+    return np.asarray((totals.sum() - np.cumsum(totals) + totals / 2)[places])
 
 
 def _format_number(number: float | None) -> str:

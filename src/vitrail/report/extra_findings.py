@@ -1,7 +1,8 @@
-"""Findings of `vitrail evaluate` that were saved in the run folder: subgroups, shortcuts, robustness, label errors.
+"""Findings of `vitrail evaluate` that were saved in the run folder: subgroups, shortcuts, robustness, learning curve,
+label errors.
 
-`vitrail evaluate RUN --by COLUMNS --shortcuts --keep`, `--corruptions SUITE --keep`, and `--suspects RUN/suspects.csv`
-save them.
+`vitrail evaluate RUN --by COLUMNS --shortcuts --keep`, `--corruptions SUITE --keep`, `--plan-test doubling --keep`, and
+`--suspects RUN/suspects.csv` save them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from .. import config
 from ..data.csv_injection import unescape_cell
 from ..errors import DamagedFileError
 from ..evaluate.label_errors import SUSPECT_COLUMNS
+from ..evaluate.learning_curve import LearningCurve
 from ..evaluate.robustness import RobustnessReport
 from ..evaluate.shortcut_reliance import ShortcutReport
 from ..evaluate.subgroups import SubgroupReport
 from ..files import atomic
 from . import provenance
 
-FINDING_FILES = {"slices": "slices.json", "shortcuts": "shortcuts.json", "robustness": "corruptions.json"}
+FINDING_FILES = {
+    "slices": "slices.json", "shortcuts": "shortcuts.json", "robustness": "corruptions.json",
+    "learning_curve": "learning-curve.json",
+}  # fmt: skip
 """File of each kind of finding in a run folder, which is also the key inside it."""
 SUSPECTS_FILE = "suspects.csv"
 FindingT = TypeVar("FindingT")
@@ -43,6 +48,7 @@ class ExtraFindings(NamedTuple):
     slices: SubgroupReport | None
     shortcuts: ShortcutReport | None
     robustness: RobustnessReport | None
+    learning_curve: LearningCurve | None
     suspects: tuple[SuspectRow, ...] | None
     """All label errors, the worst first."""
 
@@ -58,12 +64,13 @@ def read_extra_findings(folder: Path) -> ExtraFindings:
         slices=_read_finding(folder, "slices", SubgroupReport),
         shortcuts=_read_finding(folder, "shortcuts", ShortcutReport),
         robustness=_read_finding(folder, "robustness", RobustnessReport),
+        learning_curve=_read_finding(folder, "learning_curve", LearningCurve),
         suspects=_read_suspects(folder / SUSPECTS_FILE),
     )
 
 
 def save_extra_findings(
-    folder: Path, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]
+    folder: Path, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport | LearningCurve]
 ) -> list[Path]:
     """Write findings by name, each into its file of a run folder; older ones are replaced.
 

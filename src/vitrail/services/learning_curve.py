@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, Shaped
 
-from .. import config
 from ..data.source import Task
 from ..errors import DataError, UsageError
+from ..evaluate.learning_curve import LearningCurve
 from ..evaluate.multilabel_metrics import MIN_PER_SIDE
 from ..evaluate.predictions import LABEL_THRESHOLD
 from ..evaluate.probe import assign_folds
 from ..predict.predictor import Predictor
 from ..stats.auc import mean_roc_auc, roc_auc_with_influence
 from ..stats.doubling import PARTS, DoublingForecast, forecast_doubling
-from ..stats.intervals import Interval
 from ..train.dataset import class_indices
 from ..train.finetune.linear_probe import FeatureSet, fit_probes
 from ..train.run_folder import RunFolder
@@ -35,40 +33,6 @@ NUM_DEALS = 2
 """How often the training images are dealt into quarters, and into halves."""
 MIN_TRAIN, MIN_HELD_OUT = 40, 20
 """Images, or groups, without which no curve is drawn."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningCurve:
-    """The figure by the number of training images, and what twice as many are expected to bring."""
-
-    figure: str
-    """accuracy, or mean AUROC."""
-    split: str
-    held_out: int
-    """Held-out images."""
-    images: tuple[int, ...]
-    """Training images of each point: a quarter, a half, all of them."""
-    values: tuple[float, ...]
-    """The mean figure of the fits to so many."""
-    gain: float
-    """Expected change with twice the images."""
-    gain_interval: Interval
-    """95 % interval of the change that a training on twice as many would show on as many held-out images."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers."""
-        return config.write(self)
-
-    def __str__(self) -> str:
-        return self.table()
-
-    def table(self) -> str:
-        """A few lines for the terminal."""
-        low, high = (100 * end for end in self.gain_interval)
-        lines = [f"{'training pictures':<19}{self.figure}, {self.held_out:,} held-out pictures ({self.split})"]
-        lines += [f"{count:<19,}{value:.4f}" for count, value in zip(self.images, self.values, strict=True)]
-        more = f"expected: {100 * self.gain:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
-        return "\n".join([*lines, f"{2 * self.images[-1]:<19,}{self.values[-1] + self.gain:.4f}  {more}"])
 
 
 def measure_learning_curve(
@@ -89,8 +53,10 @@ def measure_learning_curve(
         raise UsageError(f"A learning curve is drawn for classes and labels. {run} answers with {task}.")
     if not plan.finetune.weights or plan.finetune.method != "probe":
         raise UsageError(
-            f"A learning curve is fitted to frozen features, and {run} has learnt its own from all of its pictures: "
-            "on fewer it would have to be trained again. Train a run on frozen ones and ask that: vitrail train "
+            f"A learning curve is fitted to frozen features, and {run} has learnt its own from all of its pictures: on "
+            "fewer it has to be trained again. List every second train picture of "
+            f"{run / 'splits.csv'} in half.csv: vitrail train {plan.data.source} --exclude half.csv --out HALF, "
+            f"then vitrail evaluate {run} --against HALF. Or ask a run on frozen features: vitrail train "
             f"{plan.data.source} --weights CHECKPOINT --finetune.method probe"
         )
     splits = [load_held_out(run, name, source_object) for name in ("train", "val", None)]

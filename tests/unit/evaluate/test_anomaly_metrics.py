@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,14 @@ def test_defects_alone_have_a_recall_and_no_area():
     metrics = compute_anomaly_metrics(table(20, 0), groups=np.arange(20) // 2)
     assert metrics.auroc is None and metrics.false_alarms is None and metrics.recall is not None
     assert metrics.groups == 10 and "defects found" in metrics.table()
+
+
+def test_the_recall_of_a_type_counts_the_groups_of_its_own_pictures():
+    predictions = replace(table(60, 40), defect_types=np.array([*["good"] * 40, *["crack"] * 20], object))
+    groups = np.r_[np.arange(40), np.arange(20) // 10 + 40]  # every good picture by itself, all cracks of two lots
+    metrics = compute_anomaly_metrics(predictions, groups)
+    (crack,) = metrics.per_type
+    assert (crack.name, crack.n) == ("crack", 20) and crack.recall_interval == metrics.recall_interval
 
 
 def test_a_table_survives_its_file(tmp_path: Path):

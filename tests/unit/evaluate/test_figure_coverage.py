@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
 import pytest
 
 from scripts import script
+from vitrail.stats.intervals import proportion_interval
 
 coverage = script("figure_coverage")
 FAULT = {cell.name(): cell for cell in coverage.OF_FAULT}
@@ -26,6 +30,27 @@ def test_intervals_hold_the_true_figure_where_they_once_did_not(name, least, mon
     found = coverage.simulate(FAULT[name], 100)
     for figure in least:
         assert found[figure]["shown"] == 100 and found[figure]["coverage"] >= 0.9, figure  # 0.93, less luck of 100
+
+
+@pytest.mark.parametrize(("n", "share"), [(1, 0.5), (8, 0.3), (8, 0.97)])
+def test_exact_coverage_is_that_of_all_studies_one_by_one(n, share):
+    inside = width = 0.0
+    for hits in product((True, False), repeat=n):
+        low, high = proportion_interval(np.array(hits))
+        chance = share ** sum(hits) * (1 - share) ** (n - sum(hits))
+        inside, width = inside + chance * (low <= share <= high), width + chance * (high - low)
+    assert coverage.exact_coverage(n, share) == pytest.approx((inside, width), abs=1e-7)
+
+
+def test_exact_coverage_of_a_recall_is_that_of_all_studies_one_by_one():
+    part, share, totals = 0.4, 0.8, np.zeros(3)
+    chances = {"hit": part * share, "miss": part * (1 - share), "other": 1 - part}
+    for images in product(chances, repeat=6):
+        hits = np.array([one == "hit" for one in images if one != "other"])
+        if len(hits):
+            low, high = proportion_interval(hits)
+            totals += np.prod([chances[one] for one in images]) * np.array([low <= share <= high, high - low, 1.0])
+    assert coverage.exact_coverage_of_part(6, part, share) == pytest.approx(totals[:2] / totals[2], abs=1e-7)
 
 
 def test_every_cell_of_the_table_that_shows_an_interval_covers():

@@ -66,6 +66,46 @@ def test_pictures_of_one_patient_make_wider_intervals():
         assert 1.5 < (wide_high - wide_low) / (high - low) < 2.5
 
 
+@pytest.mark.parametrize(("units", "shown", "sentence"), [
+    (7, (), "no interval is known from 7 groups"),
+    (8, ("mae", "spearman", "bias"), "no interval of RMSE, R2 and the limits is known from 8 groups"),
+    (20, ("mae", "rmse", "r2", "spearman", "bias", "agreement"), ""),
+])  # fmt: skip
+def test_few_groups_have_no_interval_of_figures_that_one_error_may_decide(units, shown, sentence):
+    truth, gaps = np.random.default_rng(1).normal(size=(2, 2 * units))
+    found = compute_regression_metrics(table(truth, truth + gaps, ("age",)), None, np.arange(2 * units) // 2)
+    (one,) = found.per_column
+    names = ("mae", "rmse", "r2", "spearman", "bias")
+    kept = [name for name in names if getattr(one, f"{name}_interval") is not None]
+    assert (*kept, *(("agreement",) if one.agreement_intervals else ())) == shown
+    assert sentence in found.table() and ("interval" in found.table()) == bool(sentence)
+
+
+def test_intervals_of_normal_errors_are_those_of_the_books():
+    """Student's t for a mean and chi-squared for a deviation, which are exact for normal errors."""
+    n, truth = 2000, np.random.default_rng(0).normal(size=2000)
+    gaps = np.random.default_rng(3).normal(1.0, 2.0, n)
+    (one,) = compute_regression_metrics(table(truth, truth + gaps, ("age",))).per_column
+    gaps = np.float32(truth + gaps).astype(float) - np.float32(truth)
+    assert one.bias_interval == pytest.approx(stats.t.interval(0.95, n - 1, gaps.mean(), stats.sem(gaps)), abs=0.02)
+    error = gaps.std(ddof=1) * (1 / n + 1.96**2 / (2 * (n - 1))) ** 0.5  # Bland and Altman 1999
+    for limit, interval in zip(one.agreement, one.agreement_intervals, strict=True):
+        assert interval == pytest.approx((limit - 1.96 * error, limit + 1.96 * error), abs=0.04)
+    assert one.rmse_interval[1] / one.rmse_interval[0] == pytest.approx(1.057, abs=0.02)
+
+
+def test_the_interval_of_a_rank_correlation_is_the_jackknifes():
+    generator, z = np.random.default_rng(2), np.arctanh
+    x = generator.normal(size=300).round(1)  # with ties
+    y = (x + generator.normal(size=300)).round(1)
+    found = np.tanh(np.array(z(stats.spearmanr(x, y).statistic)))
+    left_out = [z(stats.spearmanr(np.delete(x, k), np.delete(y, k)).statistic) for k in range(300)]
+    error = np.std(left_out) * 299 / 300**0.5
+    (one,) = compute_regression_metrics(table(x, y, ("a",)), samples=5).per_column
+    reach = stats.t.ppf(0.975, 299) * (1 + 4 / 300) * error
+    assert one.spearman_interval == pytest.approx((np.tanh(z(found) - reach), np.tanh(z(found) + reach)), abs=0.01)
+
+
 def test_what_has_no_variance_has_no_r2_and_equal_answers_no_rank_correlation():
     (one,) = compute_regression_metrics(table([5, 5, 5], [4, 5, 6], ("a",)), samples=5).per_column
     assert (one.mae, one.r2, one.r2_interval, one.spearman) == (pytest.approx(2 / 3), None, None, None)
@@ -80,12 +120,14 @@ def test_a_column_of_which_nothing_is_known_has_no_figures():
 
 
 def test_the_headline_names_the_error_its_interval_and_the_constant():
-    found = compute_regression_metrics(table([1, 2, 3, 4], [1, 2, 3, 5], ("age",)), (2.5,), samples=50)
+    found = compute_regression_metrics(table([1, 2, 3, 4] * 5, [1, 2, 3, 5] * 5, ("age",)), (2.5,), samples=50)
     low, high = found.per_column[0].mae_interval
     assert found.headline() == (
-        f"Mean absolute error of age on 4 held-out pictures (test): 0.25 (95 % interval {low:.4g} to {high:.4g}, "
+        f"Mean absolute error of age on 20 held-out pictures (test): 0.25 (95 % interval {low:.4g} to {high:.4g}, "
         "always saying 2.5 gives 1); R2 0.800"
     )
+    few = compute_regression_metrics(table([1, 2, 3, 4], [1, 2, 3, 5], ("age",)), (2.5,))
+    assert few.headline().endswith(": 0.25 (no interval, always saying 2.5 gives 1); R2 0.800")
     several = compute_regression_metrics(drawn(), samples=5).headline()
     assert several.startswith("R2 ") and "(mean of 2 columns) on 300 held-out" not in several
     assert "mean absolute errors: age " in several

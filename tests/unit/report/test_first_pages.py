@@ -17,6 +17,7 @@ from unit.report.test_task_pages import stored as stored_number
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate import thresholds
 from vitrail.evaluate.decisions import Decisions
+from vitrail.evaluate.learning_curve import LearningCurve
 from vitrail.evaluate.thresholds import ThresholdRule
 from vitrail.report import charts, extra_findings, page
 from vitrail.report.audience import AudienceRequest
@@ -289,6 +290,19 @@ def test_what_evaluate_kept_beside_the_run_is_shown(cells):
     (cells / extra_findings.SUSPECTS_FILE).write_text("id,path\n")
     with pytest.raises(DamagedFileError, match=r"suspects\.csv must have the columns id,path,given"):
         built(cells, INSPECTION)
+
+
+def test_a_kept_learning_curve_is_shown(cells):
+    curve = LearningCurve(
+        figure="accuracy", split="test", held_out=1200, images=(250, 500, 1000), values=(0.801, 0.85, 0.88), gain=0.02,
+        gain_interval=(-0.01, 0.05),
+    )  # fmt: skip
+    extra_findings.save_extra_findings(cells, {"learning_curve": curve})
+    html = built(cells, RADIOLOGY)
+    whole(html)
+    text = plain(html)
+    assert "the accuracy by +2.0 points (95 % interval -1.0 to +5.0)" in text and "1,200 held-out pictures" in text
+    assert "250 0.801 500 0.850 1,000 0.880 2,000, expected 0.900" in text
 
 
 def test_disturbance_is_on_every_page_and_the_most_harmful_comes_first(cells):

@@ -14,6 +14,7 @@ from vitrail.cli.main import main
 from vitrail.errors import DataError, UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
+from vitrail.report.extra_findings import read_extra_findings
 from vitrail.run import Run
 from vitrail.services.learning_curve import (
     LabelledFeatures,
@@ -79,10 +80,15 @@ def test_the_command_and_python_tell_the_same_curve(run, capsys):
     assert json.loads(capsys.readouterr().out)["gain"] == curve.gain
     assert main(["evaluate", str(run), "--plan-test", "doubling"]) == 0
     assert f"{2 * curve.images[2]:,}" in capsys.readouterr().out.splitlines()[-1]
+    assert main(["evaluate", str(run), "--plan-test", "doubling", "--keep"]) == 0
+    assert f"Kept in {run / 'learning-curve.json'}" in capsys.readouterr().err
+    assert read_extra_findings(run).learning_curve == curve
 
 
 def test_wrong_questions_are_refused(run, capsys, tmp_path):
     assert main(["evaluate", str(run), "--plan-test", "doubling", "--positive", "1"]) == 2
     assert "Leave out the other flags" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--plan-test", "accuracy=0.9±0.05", "--keep"]) == 2
+    assert "--keep is for --plan-test doubling" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"has learnt its own .* --finetune\.method probe"):
         measure_learning_curve(store_run(tmp_path / "tuned", n=60), Run(run).predictor)

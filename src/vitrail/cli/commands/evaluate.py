@@ -16,6 +16,7 @@ from ...services import progress
 from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
+    from ...evaluate.learning_curve import LearningCurve
     from ...evaluate.robustness import RobustnessReport
     from ...evaluate.shortcut_reliance import ShortcutReport
     from ...evaluate.subgroups import SubgroupReport
@@ -39,7 +40,7 @@ class Evaluate(Command):
       vitrail evaluate RUN --corruptions films
       vitrail evaluate RUN OTHER --unlike
       vitrail evaluate RUN --plan-test "sensitivity=0.95±0.03" --positive defective
-      vitrail evaluate RUN --plan-test doubling
+      vitrail evaluate RUN --plan-test doubling --keep
     """
 
     POSITIONAL = ("model", "source")
@@ -64,7 +65,8 @@ class Evaluate(Command):
     most: int | None = None
     """How many pictures are disturbed; 500 by default."""
     keep: bool = False
-    """Also keep what --by, --shortcuts and --corruptions find in the run folder, where vitrail report shows it."""
+    """Also keep what --by, --shortcuts, --corruptions and --plan-test doubling find in the run folder, where vitrail
+    report shows it."""
     unlike: bool = False
     """Does the model tell the pictures of SOURCE, whatever they show, from those that its run has held out?"""
     plan_test: str = ""
@@ -205,7 +207,9 @@ class Evaluate(Command):
         progress.print_skipped_images(result.predictions)
         return 0
 
-    def _save_findings(self, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
+    def _save_findings(
+        self, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport | LearningCurve]
+    ) -> None:
         if not self.keep:
             return
         from ...report.extra_findings import save_extra_findings
@@ -214,7 +218,7 @@ class Evaluate(Command):
             print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
     def _plan_test(self) -> int:
-        from ...services.learning_curve import DOUBLING, LearningCurve, measure_learning_curve
+        from ...services.learning_curve import DOUBLING, measure_learning_curve
         from ...services.prediction import open_predictor
         from ...services.study_planning import StudyPlan, plan_test
 
@@ -231,6 +235,9 @@ class Evaluate(Command):
                 ["Computing features, then fitting thirteen probes to parts of the training pictures."]
             )
             plan = measure_learning_curve(run, predictor, progress=progress.track_batches)
+            self._save_findings({"learning_curve": plan})
+        elif self.keep:
+            raise UsageError(f"--keep is for --plan-test {DOUBLING}, not for a number of pictures. Leave it out.")
         else:
             plan = plan_test(run, self.plan_test, self.positive, Path(self.against) if self.against else None)
         if self.json:
@@ -256,8 +263,11 @@ class Evaluate(Command):
             )
         if self.positive and not self.plan_test:
             raise UsageError("--positive is for --plan-test. A threshold is changed by: vitrail decide RUN --positive")
-        if self.keep and not (self.by or self.shortcuts or self.corruptions):
-            raise UsageError("--keep is for what --by, --shortcuts or --corruptions finds. Ask for one of them too.")
+        if self.keep and not (self.by or self.shortcuts or self.corruptions or self.plan_test):
+            raise UsageError(
+                "--keep is for what --by, --shortcuts, --corruptions or --plan-test doubling finds. Ask for one of "
+                "them too."
+            )
         if self.keep and self.source:
             raise UsageError(
                 "--keep is for the pictures that the run has held out, as its report is. Leave out SOURCE, or leave "

@@ -41,7 +41,7 @@ from ..dataset import Dataset
 from ..events import Event, Note, TaskProgress
 from ..phase import plan_metadata
 from ..plan import Plan, PretrainSettings
-from ..pretrain import continuing
+from ..pretrain import continuing, pretraining
 from ..request import FEW_IMAGES
 from ..run_folder import RunFolder
 from ..signals import SignalRequest, listen_for_signals, resume_instructions
@@ -228,8 +228,8 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, tuple[P
     if plan.pretrain.steps:
         plan, model, probed, continued = yield from _continue_start(context, model, probed)
         context = dataclasses.replace(context, plan=plan)
-    model = _keep_best_head(context, model, probed.result, probed.seconds, probed.count, continued)
-    phase.remove_phase_checkpoints(run, continuing.PHASE_NAME)
+    model = _keep_best_head(context, model, probed.result, probed.seconds, probed.num_images, continued)
+    phase.remove_phase_checkpoints(run, pretraining.PHASE_NAME)
     return plan, model
 
 
@@ -239,7 +239,7 @@ class _ProbedModel(NamedTuple):
     result: linear_probe.ProbeResult
     losses: Float[np.ndarray, " m *K"]
     """Of the chosen probe on the validation images."""
-    count: int
+    num_images: int
     """Images that were read, and the seconds that this took, with the probes."""
     seconds: float
 
@@ -296,9 +296,9 @@ def _continue_start(
     compared = linear_probe.compare_starts(plan.pretrain.steps, before, after, own, plan.seed)
     yield Note(str(compared))
     if compared.is_kept:
-        phase.save_pretrained_bundle(context, continuing.PHASE_NAME, model)
+        phase.save_pretrained_bundle(context, pretraining.PHASE_NAME, model)
     kept, chosen = (model, again) if compared.is_kept else (start, probed)
-    chosen = chosen._replace(count=probed.count + again.count, seconds=probed.seconds + again.seconds)
+    chosen = chosen._replace(num_images=probed.num_images + again.num_images, seconds=probed.seconds + again.seconds)
     return plan, kept, chosen, compared
 
 
