@@ -112,7 +112,8 @@ class CurvesSection:
     @property
     def has_unknown_rates(self) -> bool:
         """Whether the page marks a rate as one that so few images cannot estimate."""
-        rows = [row for one in self.targets for row in (*one.points, *one.fixed)]
+        rows: list[PointRow | FixedRow] = [row for one in self.targets for row in one.points]
+        rows += [row for one in self.targets for row in one.fixed]
         return not all(is_estimable(rate) for row in rows for rate in (row.sensitivity, row.specificity))
 
 
