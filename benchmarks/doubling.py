@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from vitrail.data.open import open_source
-from vitrail.services.learning_curve import LabelledFeatures, fit_contributions, fit_learning_curve
+from vitrail.services.refitting import LabelledFeatures, fit_contributions, fit_learning_curve
 
 STUDIES = {"digits": (100, 400), "fashion-mnist": (150, 600)}
 """Training images before the doubling."""

@@ -117,8 +117,8 @@ def task_content(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {task} | {words} | {' | '.join(cells)} |")
     fewest, most = (choose(row["studies"] for row in rows) for choose in (min, max))
     note = (
-        f"`python benchmarks/task_coverage.py`: the lowest coverage of nominal 95 % of all cells, each of {fewest} to "
-        f"{most:,} studies, new ones where one was below 94 %. The chance of one coverage is "
+        f"`python benchmarks/task_coverage.py`: the lowest coverage of nominal 95 % of all cells, each of {fewest:,} "
+        f"to {most:,} studies, new ones where one was below 94 %. The chance of one coverage is "
         f"{100 * (0.0475 / most) ** 0.5:.1f} to {100 * (0.0475 / fewest) ** 0.5:.1f} points, and the lowest of many is "
         "below its own. Behind it the mean width before (percentile "
         "bootstrap) and now. Numbers have normal errors, exponential ones, and errors that grow with the target; four "

@@ -56,9 +56,9 @@ from .services.bank_versions import TeachResult
 from .services.deciding import DecisionComparison, DecisionRequest
 from .services.evaluation_report import choose_evaluation_folder, write_evaluation
 from .services.explanation import Explanation
-from .services.learning_curve import measure_learning_curve
 from .services.prediction import open_predictor, parse_images
 from .services.publishing import PublishedModel
+from .services.refitting import measure_learning_curve
 from .services.study_planning import StudyPlan
 from .services.watching import WatchRequest
 from .train import cross_validation

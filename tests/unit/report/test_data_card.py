@@ -139,9 +139,10 @@ def test_the_model_card_says_what_is_left_unanswered_and_speaks_of_labels_and_nu
     text = performance_section(figures, test, Decisions(unlike=3.0), "zoo", COUNTS, FINGERPRINT)
     assert "of 400 pictures 0 `unlike`, 0 `unsure`" in text
     assert f"| AUROC, mean of 2 labels | {figures.auroc:.4g} |" in text and "| rare | " in text
-    given = test_regression_predictions.table([1, 2, 3, 4, 5], [1, 2, 3, 5, 5], ("a|b",))
-    text = performance_section(compute_metrics(given), given, Decisions(), "zoo", COUNTS, FINGERPRINT)
-    assert "| a\\|b | 5 | 0.2 (" in text
+    for n, shown in ((5, "| a\\|b | 5 | 0.2 |"), (8, "| a\\|b | 8 | 0.125 (")):
+        given = test_regression_predictions.table(range(n), [*range(3), 4, *range(4, n)], ("a|b",))
+        text = performance_section(compute_metrics(given), given, Decisions(), "zoo", COUNTS, FINGERPRINT)
+        assert shown in text
 
 
 def test_the_table_of_a_json_is_read_whole(tmp_path):

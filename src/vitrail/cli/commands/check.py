@@ -79,7 +79,7 @@ class Check(Command):
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         listed = 0
         if self.out is not None:
-            findings = findings.with_folder(shlex.quote(str(self.out)))
+            findings = findings.with_folder(shlex.quote(self.source), shlex.quote(str(self.out)))
             listed = self._write_report(self.out, findings, dataset.source, spec)
         stops = bool(findings.bad_images or findings.blocking_reasons)
         if self.json:

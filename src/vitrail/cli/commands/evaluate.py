@@ -218,8 +218,8 @@ class Evaluate(Command):
             print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
     def _plan_test(self) -> int:
-        from ...services.learning_curve import DOUBLING, measure_learning_curve
         from ...services.prediction import open_predictor
+        from ...services.refitting import DOUBLING, measure_learning_curve
         from ...services.study_planning import StudyPlan, plan_test
 
         run = Path(self.model)

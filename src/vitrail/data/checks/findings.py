@@ -105,9 +105,9 @@ class DataCheckReport:
                 reasons.setdefault(row, reason)
         return sorted(reasons.items())
 
-    def with_folder(self, folder: str) -> DataCheckReport:
-        """The report whose advice names the folder that the list of images to exclude is in."""
-        named = {"--out DIR": f"--out {folder}", "DIR/exclude.csv": f"{folder}/exclude.csv"}
+    def with_folder(self, source: str, folder: str) -> DataCheckReport:
+        """The report whose advice names the source, and the folder that the list of images to exclude is in."""
+        named = {"SOURCE --out DIR": f"{source} --out {folder}", "DIR/exclude.csv": f"{folder}/exclude.csv"}
         issues = []
         for issue in self.issues:
             advice = issue.advice

@@ -136,7 +136,7 @@ def make_continuing_phase(
 
 
 def make_continuing_recipe(plan: Plan, steps: int = 0) -> Recipe:
-    """The recipe of the phase: AdamW, the flips of the training, and views that are moved and recoloured."""
+    """The recipe of the phase: AdamW, the flips of the training, and views that are moved and scaled."""
     recipe, settings = plan.recipe, plan.pretrain
     return Recipe(
         steps=steps or max(settings.steps, 1),

@@ -70,10 +70,10 @@ def test_each_picture_is_left_out_once_with_its_first_reason():
 
 
 def test_the_same_advice_is_given_once_and_names_the_folder_of_the_list():
-    advice = "exclude.csv, which vitrail check --out DIR writes: --exclude DIR/exclude.csv leaves them out."
+    advice = "exclude.csv, which vitrail check SOURCE --out DIR writes: --exclude DIR/exclude.csv leaves them out."
     issues = [DataIssue(code=str(n), severity="warning", text=f"Copies {n}.", advice=advice) for n in range(3)]
     group = DataIssue(code="g", severity="hint", text="Groups.", advice="--group DIR keeps them together.")
-    table = findings(*issues, group).with_folder("'my check'").table()
+    table = findings(*issues, group).with_folder("films", "'my check'").table()
     assert table.count("leaves them out") == 1 and table.index("Copies 2.") < table.index("leaves them out")
-    assert "vitrail check --out 'my check' writes" in table and "--exclude 'my check'/exclude.csv" in table
+    assert "vitrail check films --out 'my check' writes" in table and "--exclude 'my check'/exclude.csv" in table
     assert "--group DIR keeps" in table, "a column may be called so"

@@ -16,7 +16,7 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.report.extra_findings import read_extra_findings
 from vitrail.run import Run
-from vitrail.services.learning_curve import (
+from vitrail.services.refitting import (
     LabelledFeatures,
     fit_contributions,
     fit_learning_curve,
