@@ -24,6 +24,7 @@ from vitrail.report import page, provenance, run_description
 from vitrail.report.checklists import ANNEX_IV, CHECKLISTS, CLAIM, QUESTIONS, TRIPOD_AI
 from vitrail.report.dossier import HEADING
 from vitrail.report.run_description import RunRecord
+from vitrail.report.verification import verify_run
 from vitrail.services.evaluation import evaluate_stored_subgroups
 
 OTHERS = {
@@ -134,6 +135,9 @@ def test_good_parts_and_masks_have_one_too(tmp_path):
     assert f"{metrics.defects / metrics.n:.1%} of the test pictures are defects: accuracy, F1 and average prec" in html
     assert f"at most, which is {metrics.judge_promise(decided.alpha)}<" in html
     assert "calibration.csv has the good pictures that look least so" in html and "Watched</dt><dd>score</dd>" in html
+    verify_run(bank.path)
+    has_pixels = metrics.pixel_auroc is not None
+    assert ("verified, except pixel figures" in plain(make_dossier(bank.path))) == has_pixels
     scenes = draw_scenes(tmp_path / "scenes", 12)
     masks = vitrail.fit(scenes, task="segmentation", out=tmp_path / "masks", quiet=True, **QUICK)
     html = make_dossier(masks.path)
