@@ -123,6 +123,11 @@ class AnomalyMetrics:
             "the training; something has changed, or some of them have a defect."
         )
 
+    def judge_promise(self, alpha: float) -> str:
+        """Whether the interval of the false alarms contradicts a promise: kept, not contradicted or contradicted."""
+        low, high = self.false_alarms_interval or (0.0, 1.0)
+        return "kept" if high <= alpha else "contradicted" if low > alpha else "not contradicted"
+
     def __str__(self) -> str:
         return self.table()
 

@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float
 
 MapScale = Literal["positive", "signed", "cosine", "range"]
 """positive: from 0; signed: for and against, around 0; cosine: -1 to 1; range: no meaningful zero."""
+NOT_CHECKED = "Whether maps of this model are right was not checked"
+"""Beginning of the sentence that stands beside maps whose method was not checked."""
 
 
 def normalize_map(

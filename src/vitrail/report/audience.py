@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 from ..data.source import Task
 from ..errors import UsageError
 from ..evaluate.anomaly_metrics import AnomalyMetrics
+from ..evaluate.decisions import describe_limits as explain_missing_fits
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names
 from ..evaluate.task_metrics import TaskMetrics
@@ -250,14 +252,11 @@ def describe_limits(
     limits = [f"All figures come from {pictures} of one source, {facts.source}; {tested}."]
     if metrics.groups is None:
         limits.append(
-            "Pictures of one patient, part or film were not marked (--group COLUMN). If there are some, intervals are "
-            "narrower than they should be."
+            "Pictures that belong together were not marked (--group COLUMN). If there are some, intervals are narrower "
+            "than they should be."
         )
     elif has_groups:
-        limits.append(
-            f"The pictures come in {format_count(metrics.groups, 'group')}, such as patients, and intervals count "
-            "groups."
-        )
+        limits.append(f"The pictures come in {format_count(metrics.groups, 'group')}, and intervals count groups.")
     else:
         limits.append(
             f"The pictures come in {format_count(metrics.groups, 'group')}, but this run has not stored which belong "
@@ -271,6 +270,7 @@ def describe_limits(
         limits.append(
             f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
         )
+    limits += _describe_prevalence(facts, metrics, targets)
     if any(one.prevalence_given for one in targets):
         limits.append(
             "Probabilities are shown as the model gives them, which has learnt at the prevalence of its own pictures; "
@@ -280,11 +280,31 @@ def describe_limits(
         what = "calibrated and thresholds chosen" if facts.decisions.thresholds else "calibrated"
         limits.append(f"Probabilities were {what} on the validation pictures, not on these.")
     elif targets:
-        limits.append("Probabilities are not calibrated: too few validation pictures, or calibration was switched off.")
+        limits.append(_explain_uncalibrated(facts))
     issues, partly_checked = _read_check(folder)
     if partly_checked:
         limits.append(f"Copies and bad pictures were looked for among {partly_checked}; vitrail check takes all.")
     return [*limits, *(str(one["text"]) for one in issues if one.get("severity") == "warning")]
+
+
+def _explain_uncalibrated(facts: ReportFacts) -> str:
+    """Why probabilities are not calibrated, as far as the plan and the counts of the splits say."""
+    if not tomllib.loads(facts.plan).get("decisions", {}).get("calibrate", True):
+        return "Probabilities are not calibrated: calibration was switched off."
+    validation = [one.n for one in facts.counts if one.split == "val"]
+    found = explain_missing_fits(facts.task, [facts.decisions], validation[0] if validation else None)
+    return next((one for one in found if one.startswith("Probabilities")), "Probabilities are not calibrated.")
+
+
+def _describe_prevalence(facts: ReportFacts, metrics: TaskMetrics, targets: Sequence[BinaryTarget]) -> Iterator[str]:
+    """The share of defects, or of the class that is looked for where there are two, if it is not given otherwise."""
+    share, what, figures = 0.0, "", "accuracy, predictive values and probabilities"
+    if isinstance(metrics, AnomalyMetrics):
+        share, what, figures = metrics.defects / metrics.n, "defects", "accuracy, F1 and average precision"
+    elif facts.task == "classification" and len(targets) == 1 and not targets[0].prevalence_given:
+        share, what = targets[0].positives / (targets[0].positives + targets[0].negatives), targets[0].name
+    if share:
+        yield f"{share:.1%} of the {metrics.split} pictures are {what}: {figures} hold at this share."
 
 
 # -- Inspection: expected escapes and false rejects of a shift, and thresholds to choose from

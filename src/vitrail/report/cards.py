@@ -423,14 +423,17 @@ def _describe_copies(check: Mapping[str, Any]) -> Iterator[str]:
             among = f"{n:,} of {format_count(total, 'picture')}" if n < total else format_count(n, "picture")
             unfinished = ", as far as there was time" * (how == "Near" and UNFINISHED.code in codes)
             result = "what was found is listed above" if found else "none was found"
+            if how == "Exact" and not found and any(one.startswith("near-copies-") for one in codes):
+                result += "; the near copies listed above differ in some pixels"
             yield f"{how} copies ({what}) were looked for among {among}{unfinished}: {result}."
 
 
 def _format_examples(groups: Sequence[Sequence[str]], images: Sequence[str]) -> str:
     """The first groups, or without groups the first images, and how many more there are."""
     names = [" = ".join(group) for group in groups] or list(images)
+    count = f"{format_count(len(groups), 'set' if max(map(len, groups)) > 2 else 'pair')}: " if groups else ""
     more = f" and {len(names) - MAX_EXAMPLES:,} more, in check.json" if len(names) > MAX_EXAMPLES else ""
-    return f"{', '.join(names[:MAX_EXAMPLES])}{more}"
+    return f"{count}{', '.join(names[:MAX_EXAMPLES])}{more}"
 
 
 def _format_size(size: Mapping[str, Any] | None) -> str:

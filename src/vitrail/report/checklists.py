@@ -30,7 +30,7 @@ class ChecklistItem(NamedTuple):
     number: str
     topic: str
     sections: tuple[str, ...]
-    """Ids of the sections of the page that answer it."""
+    """Ids of the sections of the page that answer it; after a dot what it has to hold for that."""
     questions: tuple[str, ...]
     """Names of the `QUESTIONS` that belong to it."""
 
@@ -131,12 +131,12 @@ TRIPOD_AI = _read_items("""
 12a | How the data were divided                   | pictures training                      |
 12b | How inputs enter the model                  | methods                                |
 12c | Type of model and how it was built          | methods learning plan                  |
-12d | Differences between clusters                | subgroups                              |
+12d | Differences between clusters                | subgroups.columns                      |
 12e | Measures and plots of performance           | methods figures trust curves           | metrics
 12f | Updates after evaluation                    | decisions banks                        | in_use
 12g | How predictions are computed                | repeat                                 |
 13  | Imbalance of classes                        | pictures plan trust                    |
-14  | Fairness                                    | subgroups                              | fairness
+14  | Fairness                                    | subgroups.columns                      | fairness
 15  | Output and thresholds                       | methods trust decisions                | metrics in_use
 16  | Training against test data                  | pictures training elsewhere            | characteristics
 17  | Approval and consent                        |                                        | ethics
@@ -152,9 +152,9 @@ TRIPOD_AI = _read_items("""
 20c | Test data beside training data              | pictures                               | characteristics
 21  | Numbers in each analysis                    | pictures training                      |
 22  | The model, for use by others                | repeat verification                    | availability
-23a | Performance with intervals, and by subgroup | figures classes curves subgroups cases |
-23b | Performance by cluster                      | subgroups elsewhere                    |
-24  | Results of updates                          | decisions banks                        |
+23a | Performance with intervals, and by subgroup | figures classes curves subgroups.columns cases |
+23b | Performance by cluster                      | subgroups.columns elsewhere            |
+24  | Results of updates                          | decisions.updated banks                |
 25  | Interpretation                              |                                        | implications fairness
 26  | Limitations                                 | limits missing                         | limitations
 27a | Poor or missing input                       | trust limits                           | oversight
@@ -192,13 +192,13 @@ CLAIM = _read_items("""
 28 | Measures of performance                    | methods figures                    | metrics
 29 | Uncertainty and significance               | methods subgroups                  |
 30 | Robustness                                 | robustness shortcuts               |
-31 | Explanations and their check               | maps                               |
+31 | Explanations and their check               | maps.checked                       |
 32 | Internal testing                           | figures training                   |
 33 | External testing                           | elsewhere                          |
 34 | Registration of a trial                    |                                    | registration
 35 | Numbers in and out                         | pictures                           | eligibility
 36 | Characteristics of each partition          | pictures subgroups                 | characteristics
-37 | Performance on each partition and subgroup | figures training classes subgroups |
+37 | Performance on each partition and subgroup | figures training classes subgroups.columns |
 38 | Diagnostic accuracy with precision         | curves classes trust cases         |
 39 | Analysis of failures                       | errors mistakes rejects maps       | failures
 40 | Limitations                                | limits missing                     | limitations

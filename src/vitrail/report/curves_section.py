@@ -35,6 +35,8 @@ MAX_TARGETS = 24
 MAX_DRAWN = 2
 """Of them drawn on the page, those with the lowest AUROC; files show all."""
 FIXED_RATES = (0.9, 0.95, 0.99)
+MOST_WIDTH = 0.9
+"""Width of an interval of a rate from which on the page has a mark in its place."""
 PLACES = np.linspace(0.0, 1.0, 101)
 """Horizontal places of a drawn curve."""
 
@@ -106,6 +108,13 @@ class CurvesSection:
     def shown_targets(self) -> list[TargetCurves]:
         """Those with curves on the page."""
         return [one for one in self.targets if not one.reason][:MAX_DRAWN]
+
+    @property
+    def has_unknown_rates(self) -> bool:
+        """Whether the page marks a rate as one that so few images cannot estimate."""
+        rows: list[PointRow | FixedRow] = [row for one in self.targets for row in one.points]
+        rows += [row for one in self.targets for row in one.fixed]
+        return not all(is_estimable(rate) for row in rows for rate in (row.sensitivity, row.specificity))
 
 
 def curves_context(
@@ -237,6 +246,11 @@ def _point_row(rule: str, threshold: float | None, predicted: np.ndarray, target
     sensitivity, specificity = rates
     assert sensitivity is not None and specificity is not None  # a curve has images of both kinds
     return PointRow(rule, threshold, sensitivity, specificity, likelihood_ratios(sensitivity, specificity))
+
+
+def is_estimable(rate: Rate) -> bool:
+    """Whether the interval of a rate leaves out more than a tenth of all rates."""
+    return rate.interval[1] - rate.interval[0] < MOST_WIDTH
 
 
 def list_benefit(decided: DecisionCurve) -> BenefitRanges:

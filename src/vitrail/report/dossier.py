@@ -19,6 +19,7 @@ import numpy as np
 
 from ..checkpoints import bundle, decision_versions
 from ..checkpoints.decision_versions import TRAINED
+from ..data.labels.defects import TYPE_COLUMN
 from ..data.settings import DataSettings
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.anomaly_metrics import AnomalyMetrics
@@ -78,6 +79,14 @@ class Section(NamedTuple):
     title: str
 
 
+class Lack(NamedTuple):
+    """What a section does not hold that an item asks for."""
+
+    section: str
+    """The id of the section that says so."""
+    text: str
+
+
 class ItemRow(NamedTuple):
     """An item in the index."""
 
@@ -86,6 +95,7 @@ class ItemRow(NamedTuple):
     asked: list[Question]
     """Questions of the item without an answer."""
     answered: list[Question]
+    lacking: list[Lack]
 
     @property
     def state(self) -> str:
@@ -93,7 +103,7 @@ class ItemRow(NamedTuple):
         known = bool(self.sections or self.answered)
         if self.item.questions and not (known or self.asked or self.item.sections):
             return "inapplicable"
-        return "partly" if known and self.asked else "answered" if known else "open"
+        return "partly" if known and (self.asked or self.lacking) else "answered" if known else "open"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +198,10 @@ def _dossier_context(
     targets = binary_targets(predictions, facts.decisions) if facts.task in ("classification", "multilabel") else []
     has_groups = provenance.load_groups(folder, len(predictions)) is not None
     limits = audience.describe_limits(facts, metrics, targets, folder, has_groups)
-    uses = list(_read_uses(folder, run))
+    found = tuple(one.text for one in card.issues) if card is not None else ()
+    limits += [text for text in facts.warnings if not text.startswith(tuple(limits))]
+    uses, verified = list(_read_uses(folder, run)), verification.read_verification(folder)
+    splits = [one.split for one in facts.all_metrics]
     questions = _choose_questions(answers, bool(uses) and bool(uses[-1].get("by")))
     return {
         "methods": describe_methods(record),
@@ -197,13 +210,15 @@ def _dossier_context(
         "no_subgroups": page.hide_folders(subgroups.removesuffix(".")) if isinstance(subgroups, str) else "",
         "missing": list(_list_missing(run, folder, subgroups, bool(evaluations))),
         "provenance": provenance.read_provenance(folder, facts),
-        "limits": [*limits, *(text for text in facts.warnings if not any(text.startswith(one) for one in limits))],
+        "limits": [text for text in limits if not text.startswith(found)],
         "evaluations": evaluations,
         "watch": watch,
         "uses": uses,
         "in_use": TRAINED if run.kept is None else run.kept.in_use,
         "decided": facts.decisions if run.kept is None else run.kept.current,
-        "verified": verification.read_verification(folder),
+        "lacking": dict(_list_lacking(run, folder, subgroups)),
+        "verified": verified,
+        "unverified": [] if verified is None else [one for one in splits if one not in verified.splits],
         "hashes": verification.hash_files(folder),
         "questions": questions,
         "answers": answers,
@@ -216,6 +231,22 @@ def _choose_questions(answers: Mapping[str, str], use_is_recorded: bool) -> list
     asked = [one for one in list_questions(answers.get(FIELD, "")) if not (use_is_recorded and one.name == "in_use")]
     names = {one.name for one in asked}
     return asked + [one for one in QUESTIONS if one.name in answers and one.name not in names]
+
+
+def _list_lacking(run: DecidedRun, folder: Path, subgroups: SubgroupReport | str) -> Iterator[tuple[str, Lack]]:
+    """What sections of this run do not hold, by its name in the checklists."""
+    columns = set() if isinstance(subgroups, str) else {one.name for one in subgroups.columns}
+    if not columns - {TYPE_COLUMN}:
+        only = Lack("subgroups", "types of defect are the only subgroups")
+        yield "columns", only if columns else Lack("missing", "no subgroups were measured")
+    if run.kept is None or (len(run.kept.by_name) == 1 and not list_banks(run)):
+        yield "updated", Lack("decisions", "nothing to report, as nothing was changed since the training")
+    maps = saliency.load_explanations(folder)
+    has_maps = maps is not None and len(maps.rows) > 0
+    if maps is None or not has_maps or not maps.about.was_checked:
+        command = list_commands(run, folder)["maps"]
+        how = f": {command}" * ("--faithfulness" in command)
+        yield "checked", Lack("maps" if has_maps else "missing", f"maps were not checked{how}")
 
 
 def _list_missing(
@@ -359,9 +390,11 @@ def _number_sections(
 def _find_answers(item: ChecklistItem, sections: Mapping[str, Section], context: Mapping[str, Any]) -> ItemRow:
     """Where an item is answered on a page that has these sections."""
     asked = [one for one in context["questions"] if one.name in item.questions]
+    places = [place.partition(".")[::2] for place in item.sections]
     return ItemRow(
         item,
-        sorted(sections[id] for id in item.sections if id in sections),
+        sorted(sections[id] for id, condition in places if id in sections and condition not in context["lacking"]),
         [one for one in asked if one.name not in context["answers"]],
         [one for one in asked if one.name in context["answers"]],
+        [context["lacking"][condition] for _, condition in places if condition in context["lacking"]],
     )

@@ -158,6 +158,7 @@ def _environment() -> Environment:
         hidden=hide_folders,
         flags=keep_flags_whole,
     )
+    environment.tests["estimable"] = curves_section.is_estimable
     return environment
 
 

@@ -151,7 +151,7 @@ def _describe_split_level(record: RunRecord) -> str:
     group = record.section("data").get("group", "")
     if group:
         return f"By {group}: no value of that column is in two partitions."
-    return "By image. Images of one patient or part may be in several, unless the source parts them itself."
+    return "By image. Images of the same thing may be in several, unless the source parts them itself."
 
 
 def _describe_initialization(record: RunRecord) -> str:
@@ -197,8 +197,8 @@ def _describe_training(record: RunRecord) -> str:
     if not facts.steps:
         return (
             f"No step: the network stays as it is. A linear head was fitted to the features of the training images, "
-            f"computed once ({format_count(facts.images_seen, 'picture')} with those for validation and mirrored ones, "
-            f"{facts.seconds:,.0f} s)."
+            f"computed once ({format_count(facts.images_seen, 'picture')} with those for validation"
+            f"{' and mirrored ones' * bool(recipe.get('flip'))}, {facts.seconds:,.0f} s)."
         )
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
     neutral = dict.fromkeys(AUGMENTATION_SETTINGS, 0) | NEUTRAL_VALUES

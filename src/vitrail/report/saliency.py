@@ -22,7 +22,7 @@ from ..evaluate.predictions import (
     TaskPredictions,
     output_names,
 )
-from ..explain.map_scale import MapScale
+from ..explain.map_scale import NOT_CHECKED, MapScale
 from ..explain.overlay import OVERLAY_OPACITY, blend_map, map_colors
 from ..files import atomic
 from .image_selection import wrong_label_mask
@@ -52,6 +52,11 @@ class MapInfo:
     """What the check of the method on validation images found."""
     nothing: tuple[str, ...] = ()
     """Images with an empty map, by name, each with the reason."""
+
+    @property
+    def was_checked(self) -> bool:
+        """Whether the method was checked on validation images."""
+        return bool(self.checked) and not self.checked.startswith(NOT_CHECKED)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -71,7 +71,7 @@ def classification_context(
         )
     return {
         "fewest": MIN_IMAGES,
-        "matrix": _shaded_confusion_rows(metrics) if len(metrics.confusion) <= MAX_MATRIX_CLASSES else None,
+        "matrix": _shaded_confusion_rows(metrics),
         "confusions": find_largest_confusions(metrics, 8),
         "mistakes": [one for one in shown if one.target != one.predicted][: thumbnails.MAX_THUMBNAILS],
         "right": [one for one in shown if one.target == one.predicted],
@@ -89,8 +89,10 @@ def find_largest_confusions(metrics: ClassificationMetrics, max_confusions: int)
     return [Confusion(names[t], names[a], int(matrix[t, a]), matrix[t, a] / sums[t]) for t, a in pairs if matrix[t, a]]
 
 
-def _shaded_confusion_rows(metrics: ClassificationMetrics) -> list[dict[str, Any]]:
+def _shaded_confusion_rows(metrics: ClassificationMetrics) -> list[dict[str, Any]] | None:
     """Rows of the confusion matrix; the shade of a cell grows with its fraction, five times faster off the diagonal."""
+    if len(metrics.confusion) > MAX_MATRIX_CLASSES:
+        return None
     rows = []
     for k, (one, row) in enumerate(zip(metrics.per_class, metrics.confusion, strict=True)):
         shares = [n / max(1, one.n) for n in row]
@@ -120,6 +122,18 @@ class CaseRow(NamedTuple):
     share: float
 
 
+class OutputRates(NamedTuple):
+    """How often a class or label is found, and how often its absence."""
+
+    name: str
+    n: int
+    """Images or cases that have it."""
+    sensitivity: tuple[float | None, tuple[float, float] | None]
+    """With its interval."""
+    specificity: tuple[float | None, tuple[float, float] | None]
+    """Of one of two classes or of a label; None of one of several classes."""
+
+
 def case_context(
     facts: ReportFacts, metrics: TaskMetrics, predictions: TaskPredictions, cases: TaskPredictions | None
 ) -> dict[str, Any] | None:
@@ -147,8 +161,36 @@ def case_context(
     if not isinstance(cases, RegressionPredictions):
         are_wrong, known = image_selection.wrong_and_known_masks(cases)
         wrong = int((are_wrong & known).sum())
-    lines = compare_with_cases(metrics, case_metrics)
-    return {"pool": facts.case_pool, "metrics": case_metrics, "lines": lines, "rows": rows, "wrong": wrong}
+    return {
+        "pool": facts.case_pool,
+        "metrics": case_metrics,
+        "lines": compare_with_cases(metrics, case_metrics),
+        "matrix": _shaded_confusion_rows(case_metrics) if isinstance(case_metrics, ClassificationMetrics) else None,
+        "rates": list_rates(case_metrics),
+        "rows": rows,
+        "wrong": wrong,
+    }
+
+
+def list_rates(metrics: TaskMetrics) -> list[OutputRates]:
+    """Sensitivity and specificity of every label, or of every class against the others; none of numbers."""
+    if isinstance(metrics, MultilabelMetrics):
+        return [
+            OutputRates(
+                one.name,
+                one.positives,
+                (one.sensitivity, one.sensitivity_interval),
+                (one.specificity, one.specificity_interval),
+            )
+            for one in metrics.per_label
+        ]
+    if not isinstance(metrics, ClassificationMetrics):
+        return []
+    recalls, two = [(one.recall, one.recall_interval) for one in metrics.per_class], len(metrics.per_class) == 2
+    return [
+        OutputRates(one.name, one.n, recalls[k], recalls[1 - k] if two else (None, None))
+        for k, one in enumerate(metrics.per_class)
+    ]
 
 
 def describe_answer(predictions: TaskPredictions, row: int) -> str:

@@ -34,7 +34,7 @@ def test_the_report_says_what_the_pictures_are(tmp_path):
         "100 of them were looked at",
         "Noticed while opening them: 3 turned by EXIF.",
         "warning : 8 pictures of test are nearly the same as one in train.",
-        "(1.png = 2.png, 3.png = 3-again.png, 4.png = 4-again.png and 5 more, in check.json) Leave &lt;them&gt; out.",
+        "(8 pairs: 1.png = 2.png, 3.png = 3-again.png, 4.png = 4-again.png and 5 more, in check.json) Leave &lt;them",
         "to be known : 2 pictures are long. (a.png, b.png)",
         "Nothing else is known.",
         FINGERPRINT,
@@ -66,7 +66,7 @@ def test_how_copies_were_looked_for_is_said_also_where_none_was_found(tmp_path):
     unfinished = {**near, "code": "near-copies-unfinished"}
     assert copies(unfinished, compared=120)[1].endswith("120 pictures, as far as there was time: none was found.")
     assert copies(near, compared=0, looked_at=100) == [
-        f"{exact} 100 of 120 pictures: none was found.",
+        f"{exact} 100 of 120 pictures: none was found; the near copies listed above differ in some pixels.",
         "Near copies were not looked for: no picture has 64 pixels on its shorter side.",
     ]
 
@@ -127,9 +127,9 @@ def test_copies_are_those_of_the_split_with_their_names(tmp_path):
     ]
     (tmp_path / "check.json").write_text(json.dumps({"concerns": concerns}))
     assert list_copy_warnings(tmp_path, "test") == [
-        "2 of test are also in train. (a = b, c = d)", "1 of test is nearly one of train. (e = f)",
+        "2 of test are also in train. (2 pairs: a = b, c = d)", "1 of test is nearly one of train. (1 pair: e = f)",
     ]  # fmt: skip
-    assert list_copy_warnings(tmp_path, "val") == ["1 of val is also in train. (g = h)"]
+    assert list_copy_warnings(tmp_path, "val") == ["1 of val is also in train. (1 pair: g = h)"]
     assert list_copy_warnings(tmp_path / "elsewhere", "test") == []
 
 

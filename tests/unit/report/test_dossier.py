@@ -24,6 +24,7 @@ from vitrail.report import page, provenance, run_description
 from vitrail.report.checklists import ANNEX_IV, CHECKLISTS, CLAIM, QUESTIONS, TRIPOD_AI
 from vitrail.report.dossier import HEADING
 from vitrail.report.run_description import RunRecord
+from vitrail.report.verification import verify_run
 from vitrail.services.evaluation import evaluate_stored_subgroups
 
 OTHERS = {
@@ -60,6 +61,10 @@ def test_V16_every_item_leads_to_a_section_and_figures_are_those_that_are_stored
     assert f"{facts.steps} steps of 16 images" in text and "no figure chose it" in text
     assert "8x8 pixels of 1 channel in patches of" in text and f"{facts.parameters:,} parameters" in text
     assert "Only the training's own decision exists" in html
+    items = html[html.index("<h3>TRIPOD+AI</h3>") : html.index("<h3>CLAIM 2024</h3>")]
+    where = dict(re.findall(r'<th scope="row">(\w+)</th><td>[^<]*</td><td>(.*?)</td>', items))
+    assert where["24"] == '<a href="#decisions">nothing to report, as nothing was changed since the training</a>'
+    assert 'href="#subgroups"' in where["12d"]  # of every camera
     assert str(run.parent) not in html and str(Path(vitrail.__file__).parent) not in html
 
 
@@ -90,11 +95,15 @@ def test_other_tasks_have_one_too_and_what_is_not_measured_is_named(task, tmp_pa
     assert ("any of 2 labels" if task == "multilabel" else "with 1 measured number.") in text
     assert "Robustness not available, because no picture was disturbed" in text
     assert "Subgroups" in text and "Not measured , because" in text.replace("measured,", "measured ,")
-    assert "some age, sex, device, batch or place are answered worse" in text and "vitrail train MANIFEST" in text
+    assert "some make, device, batch or place are answered worse" in text and "vitrail train MANIFEST" in text
     assert "Exact copies (equal pixels, by a hash of each picture) were looked for among 120 pictures: none" in text
     assert "Near copies were not looked for: no picture has 64 pixels on its shorter side." in text
     (fairness,) = re.findall(r'<th scope="row">14</th><td>Fairness</td><td>(.*?)</td>', html)
-    assert "authors" in fairness and "#subgroups" not in fairness
+    assert (
+        "authors" in fairness
+        and "#subgroups" not in fairness
+        and '; <a href="#missing">no subgroups were measured' in fairness
+    )
 
 
 @pytest.mark.wide
@@ -113,7 +122,22 @@ def test_good_parts_and_masks_have_one_too(tmp_path):
         f"promised by {len(decided.calibration)} good pictures" in text and "left unanswered, and each day" not in text
     )
     check_commands(html, bank.path)
+    where = dict(re.findall(r"<td>([^<]*)</td><td>(.*?)</td>", html[html.index('<h2 id="items">') :]))
+    for topic in ("Differences between clusters", "Performance by cluster"):
+        assert where[topic] == '<a href="#subgroups">types of defect are the only subgroups</a>'
+    assert where["Explanations and their check"] == '<a href="#maps">maps were not checked</a>'
+    metrics = bank.metrics
+    most = max(metrics.defects, metrics.good)
+    assert (
+        f"calling every picture {'a defect' if metrics.defects == most else 'good'} is right for {most / metrics.n:.3f}"
+        in html
+    )
+    assert f"{metrics.defects / metrics.n:.1%} of the test pictures are defects: accuracy, F1 and average prec" in html
+    assert f"at most, which is {metrics.judge_promise(decided.alpha)}<" in html
     assert "calibration.csv has the good pictures that look least so" in html and "Watched</dt><dd>score</dd>" in html
+    verify_run(bank.path)
+    has_pixels = metrics.pixel_auroc is not None
+    assert ("verified, except pixel figures" in plain(make_dossier(bank.path))) == has_pixels
     scenes = draw_scenes(tmp_path / "scenes", 12)
     masks = vitrail.fit(scenes, task="segmentation", out=tmp_path / "masks", quiet=True, **QUICK)
     html = make_dossier(masks.path)
@@ -130,7 +154,7 @@ def test_checklists_are_whole_and_name_sections_and_questions_that_are_there():
     folder = Path(page.__file__).parent
     there = {id for file in folder.glob("*.html.j2") for id, _ in HEADING.findall(file.read_text())}
     items = [item for each in CHECKLISTS.values() for item in each]
-    assert {id for item in items for id in item.sections} <= there
+    assert {id.partition(".")[0] for item in items for id in item.sections} <= there
     assert {name for item in items for name in item.questions} == {one.name for one in QUESTIONS}
     assert len({item.number for item in TRIPOD_AI}) == 52 and all(item.sections or item.questions for item in items)
 
@@ -173,6 +197,8 @@ def test_decisions_and_evaluations_elsewhere_are_in_it(run):
     html = opened.dossier().page.read_text(encoding="utf-8")
     check_page(html)
     text = plain(html)
+    (updates,) = re.findall(r"<td>Results of updates</td><td>(.*?)</td>", html)
+    assert 'href="#decisions"' in updates and "nothing" not in updates
     assert html == make_dossier(run) and re.search(r"Put to use [\d-]{10} [\d:]{5}: careful ?, by A. Meier", text)
     assert 'id="in_use"' not in html and 'id="not_for"' in html
     changes = int(re.search(r"from 0\.3000 on .*?A\. Meier (\d+) ", text)[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html as html_text
 import json
 import re
@@ -12,14 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import vitrail
 from unit.report.dossier_sample import NAMES, check_commands, check_page, make_dossier, train
 from unit.report.test_first_pages import plain
 from vitrail.cli.main import main
-from vitrail.report import page, provenance
+from vitrail.evaluate.anomaly_metrics import AnomalyMetrics
+from vitrail.evaluate.predictions import read_predictions_csv
+from vitrail.report import audience, curves_section, operating_points, page, provenance, run_description
 from vitrail.report.checklists import list_questions
+from vitrail.report.run_description import RunRecord
 from vitrail.report.verification import verify_run
+from vitrail.stats.intervals import Interval
+from vitrail.stats.predictive import Rate
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +98,19 @@ def test_of_cases_their_number_their_figures_and_what_is_of_pictures_are_in_it(w
     assert set(verify_run(with_cases).splits) == {"test", "val-cases", "test-cases"}
     assert "Not computed again: those of val, whose groups are not stored." in plain(make_dossier(with_cases))
     pictures, cases = (facts.metrics_for_split(name) for name in ("test", "test-cases"))
-    assert f"are answered too: {cases.headline()}. In use is the figure of cases where" in text
+    assert text.index(f"In use is the figure of cases ({cases.headline()}), as") < text.index("Intended use")
+    assert f"that of pictures ({pictures.headline()}) holds for one that comes alone" in text
+    stored = read_predictions_csv(with_cases / "predictions" / "test-cases.csv", "classification")
+    start = html.index('aria-label="Confusion matrix of cases"')
+    cells = re.findall(r'<th scope="row" class="row">(\w+)</th>(.*?)</tr>', html[start : html.index("</table>", start)])
+    for number, (name, row) in enumerate(cells):
+        expected = np.bincount(stored.indices[stored.targets == number], minlength=2)
+        assert name == stored.classes[number]
+        assert [int(n or 0) for n in re.findall(r">(\d+|·)</td>".replace("|·", ""), row)] == [n for n in expected if n]
+        one, other = cases.per_class[number], cases.per_class[1 - number]
+        shown = [page.format_percent(value) for value in (one.recall, *one.recall_interval, other.recall)]
+        assert re.search(rf'">{name}</th><td class="n">{one.n}</td>.*{".*".join(shown)}', html)
+    assert "verified, except val" in plain(make_dossier(with_cases))
     for one in (pictures, cases):
         assert f'<td class="n">{page.format_percent(one.accuracy)}</td><td>' in html
     assert "Accuracy of pictures" in text and "Accuracy of cases" in text
@@ -108,6 +127,67 @@ def test_names_of_two_calibrations_differ_and_the_net_benefit_is_explained_once(
         assert f"Confidence calibration {name}" in text and f"Class calibration {name}" in text
     assert not re.search(r">(Calibration )?([Ss]lope|[Ii]n the large|[Ii]ntercept)<", html)
     assert html.count("better than acting on all pictures or on none") == 1 and "Net benefit from" in text
+
+
+def test_the_interval_can_be_computed_again_from_its_words(run):
+    text, metrics = plain(make_dossier(run)), provenance.read_facts(run).metrics_for_split("test")
+    for words in ("1.96 (1 + 1/n) in place of 1.96", "three errors or fewer", "square of the number of pictures"):
+        assert words in text
+    sizes = np.unique(provenance.load_groups(run, metrics.n), return_counts=True)[1]
+    n, share = sizes.sum() ** 2 / np.square(sizes).sum(), metrics.accuracy
+    z = scipy.stats.norm.ppf(0.975) * (1 + 1 / n)
+    ends = [
+        (share + z**2 / (2 * n) + sign * z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))) / (1 + z**2 / n)
+        for sign in (-1, 1)
+    ]
+    for place, count in enumerate((share * n, (1 - share) * n)):
+        if 1 <= count <= 3:
+            bound = scipy.stats.gamma.ppf(0.05, count) / n
+            ends[place] = min(ends[0], bound) if place == 0 else max(ends[1], 1 - bound)
+    assert metrics.accuracy_interval == pytest.approx(tuple(ends), abs=1e-9)
+
+
+def test_why_nothing_is_calibrated_and_the_share_of_what_is_looked_for_are_limits(run):
+    facts = provenance.read_facts(run)
+    validation = next(one.n for one in facts.counts if one.split == "val")
+    assert not facts.decisions.temperature and validation < 100
+    table = read_predictions_csv(run / "predictions" / "test.csv", facts.task)
+    targets, metrics = operating_points.binary_targets(table, facts.decisions), facts.metrics_for_split("test")
+    limits = audience.describe_limits(facts, metrics, targets, run, True)
+    reason = f"takes 100 validation pictures and had {validation}: treat them as a ranking, not as percentages."
+    assert f"Probabilities are not calibrated, which {reason}" in limits
+    share = (table.targets == table.classes.index(targets[0].name)).mean()
+    assert any(one.startswith(f"{share:.1%} of the test pictures are {targets[0].name}: accuracy") for one in limits)
+    off = dataclasses.replace(facts, plan=facts.plan.replace("calibrate = true", "calibrate = false"))
+    limits = audience.describe_limits(off, metrics, targets, run, True)
+    assert "Probabilities are not calibrated: calibration was switched off." in limits
+    html = plain(make_dossier(run))
+    assert html.count("Probabilities are not calibrated, which") == 2  # on top and among the limits
+
+
+def test_mirrored_pictures_are_named_where_there_were_some_alone(run):
+    facts = dataclasses.replace(provenance.read_facts(run), steps=0)
+    told = [
+        run_description._describe_training(
+            RunRecord(facts=dataclasses.replace(facts, plan=f"[recipe]\nflip = {flip}\n"), metrics=facts.metrics[0])
+        )
+        for flip in ("true", "false")
+    ]
+    assert "for validation and mirrored ones, " in told[0] and "mirrored" not in told[1]
+
+
+def test_a_rate_that_cannot_be_estimated_has_a_mark():
+    wide, narrow = Rate(0.5, Interval(0.0, 0.95)), Rate(0.5, Interval(0.0, 0.89))
+    assert [curves_section.is_estimable(one) for one in (wide, narrow)] == [False, True]
+    assert AnomalyMetrics(split="test", n=4, good=4, defects=0).judge_promise(0.05) == "not contradicted"
+
+
+@pytest.mark.parametrize(
+    ("interval", "judged"), [((0.0, 0.05), "kept"), ((0.02, 0.2), "not contradicted"), ((0.06, 0.2), "contradicted")]
+)
+def test_a_promise_is_judged_by_the_interval_of_the_false_alarms(interval, judged):
+    metrics = AnomalyMetrics(split="test", n=40, good=40, defects=0, false_alarms_interval=interval)
+    assert metrics.judge_promise(0.05) == judged
 
 
 def test_every_printed_command_can_be_run(run, capsys):

@@ -242,7 +242,7 @@ def test_patients_widen_the_intervals_and_the_page_says_what_they_count(tmp_path
     test, valid, decided = two_classes()
     groups = np.argsort(np.argsort(test.probabilities[:, 0])) // 8  # pictures of one patient look alike
     folder = stored(tmp_path, test, valid, decided, groups=groups)
-    assert "come in 125 groups, such as patients, and intervals count groups" in plain(built(folder, RADIOLOGY))
+    assert "come in 125 groups, and intervals count groups" in plain(built(folder, RADIOLOGY))
     (thing,), (alone,) = binary_targets(test, decided, groups=groups), binary_targets(test, decided)
     span, narrow = thing.false_alarm_rate.interval, alone.false_alarm_rate.interval
     assert span.high - span.low > 1.5 * (narrow.high - narrow.low)

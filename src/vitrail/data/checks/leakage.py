@@ -52,15 +52,17 @@ def find_leakage(
     total = int((owner >= 0).sum()) - len(stats.bad_images)
     large = int((np.minimum(stats.heights, stats.widths) >= MIN_SKETCHED_SIDE).sum()) + total - len(stats)
     seen = {"exact": _describe_sample(len(stats), total), "near": _describe_sample(len(stats.sketch_rows), large)}
+    readable = owner.copy()
+    readable[[row for row, _ in stats.bad_images]] = -1
     return [
         *_check_groups_in_splits(source, owner),
-        *_check_copies_across_splits(exact, owner, "exact", seen["exact"]),
-        *_check_copies_across_splits(near, owner, "near", seen["near"], are_parts=source.task == "anomaly"),
+        *_check_copies_across_splits(source, exact, owner, "exact", seen["exact"]),
+        *_check_copies_across_splits(source, near, owner, "near", seen["near"]),
         *_check_contradicting_labels(source, exact, "exact"),
         *_check_contradicting_labels(source, near, "near"),
         *_check_placeholder(source, exact, len(stats)),
-        *_check_copies_within_split(exact, owner, "exact", seen["exact"]),
-        *_check_copies_within_split(near, owner, "near", seen["near"]),
+        *_check_copies_within_split(source, exact, readable, "exact", seen["exact"]),
+        *_check_copies_within_split(source, near, readable, "near", seen["near"]),
         *([] if complete else [UNFINISHED]),
         *_check_group_like_columns(source, owner),
     ]
@@ -91,13 +93,16 @@ def _find_near_pairs(stats: ImageStatsTable, exact: Sequence[Group], until: floa
 
 
 def _check_copies_across_splits(
-    groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str, are_parts: bool = False
+    source: Source, groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str
 ) -> Iterator[DataIssue]:
     """One finding for each pair of splits; the copy in the later split is kept.
 
-    Args:
-        are_parts: the images show parts of one kind, which may look as alike as copies: a hint, and none is excluded.
+    Parts of one kind, as of anomaly, may look as alike as copies: a hint, and none is excluded.
     """
+    are_parts = source.task == "anomaly" and how == "near"
+    apart = ""
+    if source.groups is not None:
+        apart = " Groups were to keep such pictures together, so their column may not name the true unit."
     for first, second in ((0, 2), (0, 1), (1, 2)):
         shared = [group for group in groups if {first, second} <= set(owner[list(group)].tolist())]
         if not shared:
@@ -116,7 +121,7 @@ def _check_copies_across_splits(
                 severity="hint",
                 text=f"{format_count(len(held), 'picture')} of {keep} {'looks' if one else 'look'} nearly like one in "
                 f"{drop}, as parts of one kind may. Of the same part twice the figure on {keep} would be too good."
-                f"{seen}",
+                f"{apart}{seen}",
                 advice=f"Look at the pairs in check.json; --exclude leaves out of {drop} what is there twice.",
                 rows=tuple(sorted(held)),
                 groups=tuple(ordered),
@@ -130,7 +135,7 @@ def _check_copies_across_splits(
             code=f"{how}-copies-in-{drop}-and-{keep}",
             severity="warning",
             text=f"{format_count(len(held), 'picture')} of {keep} {kind} in {drop}{why}, so the figure on "
-            f"{keep} {may} be too good.{seen}",
+            f"{keep} {may} be too good.{apart}{seen}",
             advice=EXCLUDE_ADVICE,
             rows=tuple(sorted(held)),
             groups=tuple(ordered),
@@ -139,23 +144,45 @@ def _check_copies_across_splits(
 
 
 def _check_copies_within_split(
-    groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str
+    source: Source, groups: Sequence[Group], owner: NDArray[np.int64], how: str, seen: str
 ) -> Iterator[DataIssue]:
-    """Report copies within one split: they only give an image more weight."""
+    """Report copies within one split: in train they only give an image more weight, others are no independent tests."""
     for number, split in enumerate(SPLITS):
         inside = [tuple(row for row in group if owner[row] == number) for group in groups]
         inside = [group for group in inside if len(group) > 1]
         if inside:
-            again = len({row for group in inside for row in group[1:]})
-            are, like = "is" if again == 1 else "are", "the same" if how == "exact" else "nearly the same"
+            rows, total = sorted({row for group in inside for row in group}), int((owner == number).sum())
+            distinct = total - len(rows) + _count_clusters(inside)
+            like = "the same" if how == "exact" else "nearly the same"
+            apart = source.groups is None or any(len({source.groups[row] for row in group}) > 1 for group in inside)
+            narrow, advice = "", "What is shown twice weighs twice, no more: nothing has to be done."
+            if apart and split != "train":
+                narrow = ", and intervals that count all of them are too narrow"
+                advice = "--group COLUMN, with one value for what is shown twice, counts it once in intervals."
             yield DataIssue(
                 code=f"{how}-copies-in-{split}",
                 severity="hint",
-                text=f"{format_count(again, 'picture')} of {split} {are} {like} as another one there.{seen}",
-                advice="What is shown twice weighs twice, no more: nothing has to be done.",
-                rows=tuple(sorted({row for group in inside for row in group})),
+                text=f"{format_count(len(rows), 'picture')} of {split} are {like} as another one there, so "
+                f"{distinct:,} of {total:,} are different{narrow}.{seen}",
+                advice=advice,
+                rows=tuple(rows),
                 groups=tuple(inside),
             )
+
+
+def _count_clusters(groups: Sequence[Group]) -> int:
+    """Number of sets of rows that groups connect."""
+    parents: dict[int, int] = {}
+
+    def find_root(row: int) -> int:
+        while (parent := parents.setdefault(row, row)) != row:
+            row = parent
+        return row
+
+    for group in groups:
+        for row in group[1:]:
+            parents[find_root(row)] = find_root(group[0])
+    return sum(row == parent for row, parent in parents.items())
 
 
 def _check_contradicting_labels(source: Source, groups: Sequence[Group], how: str) -> Iterator[DataIssue]:

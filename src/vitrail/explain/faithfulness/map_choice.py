@@ -23,6 +23,7 @@ from ...errors import DamagedFileError, UsageError
 from ...model.tokens import pad_to_patches
 from ...model.vit import ViT
 from ..attribution import patch_grid_of
+from ..map_scale import NOT_CHECKED
 from ..methods import BANK_METHODS, METHODS, MethodOptions, default_method
 from ..recorder import inference_mode
 from .benchmark import decide_verdict, paired_differences
@@ -57,6 +58,12 @@ class MethodGap:
     gap: float
 
 
+TOO_SLOW = (
+    "here it takes longer than the {seconds:.0f} s that a training has for it, and vitrail explain RUN --faithfulness "
+    "makes up for it"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MapChoice:
     """The default explanation method of a trained model, and what it was chosen by."""
@@ -79,7 +86,7 @@ class MapChoice:
         """What the check says of a map by a method, by default the chosen one; a sentence or two."""
         name = method or self.method or CANDIDATES[0]
         if not self.pictures:
-            return f"Whether maps of this model are right was not checked: {self.reason}."
+            return f"{NOT_CHECKED}: {self.reason}."
         measured = ", ".join(f"{one.name} {one.gap:+.3f}" for one in self.gaps)
         figures = (
             f"score with the patches marked most less without them, {self.pictures} validation pictures: {measured}"
@@ -167,7 +174,7 @@ def choose_map_method(
                 parts[name][way].append(rows)
         measured += len(chunk)
     if measured < MIN_CHECK_IMAGES:
-        return MapChoice(method=default, pictures=0, reason=f"{seconds:.0f} s are too short for it on this machine")
+        return MapChoice(method=default, pictures=0, reason=TOO_SLOW.format(seconds=seconds))
     gaps = {name: {way: np.concatenate(rows) for way, rows in by_way.items()} for name, by_way in parts.items()}
     own = None if groups is None else groups[:measured]
     verdicts = {

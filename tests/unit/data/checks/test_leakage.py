@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import numpy as np
@@ -117,6 +118,35 @@ def test_near_copies_with_different_labels_are_told_and_not_left_out():
     found = concern(findings, "near-copies-with-different-labels")
     assert found.text == "2 pictures are nearly the same as another one with a different label: 1 a / b."
     assert findings.rows_to_exclude() == []
+
+
+def test_copies_in_test_are_no_independent_pictures_and_those_of_train_only_weigh_more():
+    originals = textures(20)
+    pictures = [*originals, as_jpeg(originals[0]), as_jpeg(originals[5]), as_jpeg(originals[5], 60), originals[6]]
+    source = of_arrays(*pictures, targets=np.zeros(24, np.int64))
+    splits = {"train": np.array([0, 1, 20]), "val": np.arange(0), "test": np.array([*range(2, 20), 21, 22, 23])}
+    findings = check_dataset(source, splits, SPEC)
+    trained, near = concern(findings, "near-copies-in-train"), concern(findings, "near-copies-in-test")
+    assert trained.text.endswith(" of train are nearly the same as another one there, so 2 of 3 are different.")
+    assert trained.text.startswith("2 pictures") and "nothing has to be done" in trained.advice
+    assert near.text.startswith("3 pictures of test are nearly the same as another one there, so 19 of 21 are differ")
+    exact = concern(findings, "exact-copies-in-test")
+    assert exact.text.startswith("2 pictures of test are the same as another one there, so 20 of 21 are different, and")
+    for one in (near, exact):
+        assert one.text.endswith("intervals that count all of them are too narrow.") and "--group" in one.advice
+    held = np.array([f"part {number}" for number in [*range(20), 0, 5, 5, 6]])
+    grouped = check_dataset(dataclasses.replace(source, groups=held), splits, SPEC)
+    assert "too narrow" not in concern(grouped, "near-copies-in-test").text
+
+
+def test_copies_across_splits_doubt_the_column_that_was_to_keep_them_together():
+    originals = textures(20)
+    source = of_arrays(*originals, as_jpeg(originals[3]), targets=np.zeros(21, np.int64))
+    splits = {"train": np.arange(20), "val": np.arange(0), "test": np.array([20])}
+    assert "true unit" not in concern(check_dataset(source, splits, SPEC), "near-copies-in-train-and-test").text
+    source = dataclasses.replace(source, groups=np.array([f"module {number}" for number in range(21)]))
+    found = concern(check_dataset(source, splits, SPEC), "near-copies-in-train-and-test")
+    assert found.text.endswith("so their column may not name the true unit.")
 
 
 def test_parts_of_one_kind_may_look_nearly_alike():

@@ -72,7 +72,10 @@ def test_few_pictures_or_little_time_leave_it_unchecked_and_say_so(monkeypatch):
     assert (few.method, few.pictures) == ("relevance", 0)
     assert few.describe().endswith("was not checked: it takes 16 validation pictures, and there are 15.")
     hasty = chosen(monkeypatch, brightness, noise, seconds=0.0)
-    assert hasty.pictures == 0 and "0 s are too short for it" in hasty.describe()
+    assert (
+        hasty.pictures == 0
+        and "longer than the 0 s that a training has for it, and vitrail explain RUN --faith" in hasty.describe()
+    )
 
 
 def test_a_method_that_takes_too_long_is_left_out_and_the_other_is_measured(monkeypatch):
