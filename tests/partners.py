@@ -89,8 +89,16 @@ def _told(found: Sequence[tuple[int, str, str]]) -> str:
     return "\n".join(f"rank {rank}, exit {code}:\n{out}\n{err}" for rank, (code, out, err) in enumerate(found))
 
 
-def orphans(processes: Processes) -> list[int]:
-    """Processes of these sessions that are still there (ended ones that nobody has asked after do not count)."""
+def orphans(processes: Processes, patience: float = 10.0) -> list[int]:
+    """Processes of these sessions that are still there after so many seconds, in which a service that was asked to end
+    may do so (ended ones that nobody has asked after do not count)."""
+    until = time.monotonic() + patience
+    while (left := _living(processes)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
+
+
+def _living(processes: Processes) -> list[int]:
     sessions = {process.pid for process in processes}
     left = []
     for name in os.listdir("/proc"):
