@@ -243,7 +243,9 @@ def _list_lacking(run: DecidedRun, folder: Path, subgroups: SubgroupReport | str
         yield "updated", Lack("decisions", "nothing to report, as nothing was changed since the training")
     maps = saliency.load_explanations(folder)
     has_maps = maps is not None and len(maps.rows) > 0
-    if maps is None or not has_maps or not maps.about.was_checked:
+    if maps is not None and not has_maps and maps.about.was_checked:
+        yield "checked", Lack("missing", "maps were checked, and none is shown because none passed")
+    elif maps is None or not has_maps or not maps.about.was_checked:
         command = list_commands(run, folder)["maps"]
         how = f": {command}" * ("--faithfulness" in command)
         yield "checked", Lack("maps" if has_maps else "missing", f"maps were not checked{how}")
@@ -272,7 +274,10 @@ def _list_missing(
         elif finding is None:
             yield MissingItem(what, f"{reason}: vitrail evaluate {whose} {flags}")
     if maps is None or not len(maps.rows):
-        yield MissingItem("Maps of what an answer rests on", "this run folder holds none whose method passed its check")
+        why = "this run folder holds none whose method passed its check"
+        if maps is not None and maps.about.was_checked:
+            why = maps.about.checked[0].lower() + maps.about.checked[1:].rstrip(".")
+        yield MissingItem("Maps of what an answer rests on", why)
     if run.kept is None:
         yield MissingItem("A plan of monitoring", "a watch is of one model, and here those of several folds answer")
 

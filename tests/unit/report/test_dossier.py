@@ -20,7 +20,7 @@ from unit.report.dossier_sample import CAMERAS, IMAGES, LABELS, NAMES, check_com
 from unit.report.test_first_pages import plain
 from vitrail.cli.main import main
 from vitrail.evaluate.subgroups import compute_subgroups
-from vitrail.report import page, provenance, run_description
+from vitrail.report import page, provenance, run_description, saliency
 from vitrail.report.checklists import ANNEX_IV, CHECKLISTS, CLAIM, QUESTIONS, TRIPOD_AI
 from vitrail.report.dossier import HEADING
 from vitrail.report.run_description import RunRecord
@@ -83,6 +83,22 @@ def test_subgroups_of_every_column_follow_from_the_stored_answers_with_corrected
         cells = [f"{one.figure:.3f}", *("{:.3f} to {:.3f}".format(*pair) for pair in (one.interval, one.corrected))]
         assert re.search(rf"{one.value}</td>.*{'.*'.join(cells)}</td></tr>", html)
     assert "widened for 2 comparisons (Bonferroni)" in html and "Subgroups not available" not in plain(html)
+
+
+def test_maps_of_which_none_passed_are_called_checked(run, monkeypatch):
+    stored = saliency.load_explanations(run)
+    assert stored is not None
+    sentence = (
+        "No map of this model passed the check against edges, centre and noise (relevance -0.060, random -0.122)."
+    )
+    none = replace(
+        stored, about=replace(stored.about, checked=sentence), rows=stored.rows[:0], targets=stored.targets[:0],
+        values=stored.values[:0], artifact_mask=stored.artifact_mask[:0],
+    )  # fmt: skip
+    monkeypatch.setattr(saliency, "load_explanations", lambda folder: none)
+    text = plain(make_dossier(run))
+    assert f"not available, because n{sentence[1:]}" in text and "maps were not checked" not in text
+    assert "maps were checked, and none is shown because none passed" in text
 
 
 @pytest.mark.parametrize("task", OTHERS)
