@@ -89,7 +89,7 @@ def test_maps_of_which_none_passed_are_called_checked(run, monkeypatch):
     stored = saliency.load_explanations(run)
     assert stored is not None
     sentence = (
-        "No map of this model passed the check against edges, centre and noise (relevance -0.060, random -0.122)."
+        "No map of this model passed the check against edges, centre and noise (relevance -0.06, random -0.12)."
     )
     none = replace(
         stored, about=replace(stored.about, checked=sentence), rows=stored.rows[:0], targets=stored.targets[:0],
