@@ -85,12 +85,11 @@ def test_subgroups_of_every_column_follow_from_the_stored_answers_with_corrected
     assert "widened for 2 comparisons (Bonferroni)" in html and "Subgroups not available" not in plain(html)
 
 
+@pytest.mark.wide
 def test_maps_of_which_none_passed_are_called_checked(run, monkeypatch):
     stored = saliency.load_explanations(run)
     assert stored is not None
-    sentence = (
-        "No map of this model passed the check against edges, centre and noise (relevance -0.06, random -0.12)."
-    )
+    sentence = "No map of this model passed the check against edges, centre and noise (relevance -0.06, random -0.12)."
     none = replace(
         stored, about=replace(stored.about, checked=sentence), rows=stored.rows[:0], targets=stored.targets[:0],
         values=stored.values[:0], artifact_mask=stored.artifact_mask[:0],
