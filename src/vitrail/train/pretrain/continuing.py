@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Generator
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -29,7 +28,7 @@ from ..losses import Loss
 from ..optim import layer_index
 from ..phase import TrainingPhase
 from ..plan import Plan, Recipe
-from .pretraining import PHASE_NAME, derive_pretraining_seed
+from .pretraining import derive_pretraining_seed, make_unlabelled_phase
 from .unlabelled_images import PretrainingImages, gather_pretraining_images
 
 PHASE_TITLE = "continued pre-training"
@@ -118,21 +117,7 @@ def make_continuing_phase(
                 anchors = start(whole)
             return find_own_picture(forward(views), anchors)
 
-    return TrainingPhase(
-        name=PHASE_NAME,
-        title=PHASE_TITLE,
-        plan=plan,
-        module=encoder,
-        recipe=recipe,
-        seed=seed,
-        compute_loss=batch_loss,
-        images=pretraining_images.images,
-        targets=np.zeros(len(pretraining_images.images.indices), np.int64),
-        shard_ids=pretraining_images.shard_ids,
-        advice=f"Lower its rate, for example --pretrain.lr_scale {plan.pretrain.lr_scale / 3:.2g}, and begin again.",
-        images_hash=pretraining_images.extra_images_hash,
-        image_names=pretraining_images.image_names,
-    )
+    return make_unlabelled_phase(plan, PHASE_TITLE, encoder, recipe, batch_loss, pretraining_images)
 
 
 def make_continuing_recipe(plan: Plan, steps: int = 0) -> Recipe:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.loader import Batch
 from ...data.preprocess import normalize
@@ -112,20 +112,36 @@ def make_pretraining_phase(
             predicted: Tensor = forward(images, visible, hidden)
         return reconstruction_loss(predicted, patch_targets)
 
+    return make_unlabelled_phase(plan, PHASE_TITLE, autoencoder, recipe, batch_loss, pretraining_images)
+
+
+def make_unlabelled_phase(
+    plan: Plan,
+    title: str,
+    module: nn.Module,
+    recipe: Recipe,
+    batch_loss: Callable[[Batch, int, int], Loss],
+    images: PretrainingImages,
+) -> TrainingPhase:
+    """The phase `PHASE_NAME`, which reads no answer.
+
+    Args:
+        batch_loss: of a batch, a step and an epoch.
+    """
     return TrainingPhase(
         name=PHASE_NAME,
-        title=PHASE_TITLE,
+        title=title,
         plan=plan,
-        module=autoencoder,
+        module=module,
         recipe=recipe,
-        seed=seed,
+        seed=derive_pretraining_seed(plan),
         compute_loss=batch_loss,
-        images=pretraining_images.images,
-        targets=np.zeros(len(pretraining_images.images.indices), np.int64),
-        shard_ids=pretraining_images.shard_ids,
-        advice=f"Lower its rates, for example --pretrain.lr_scale {settings.lr_scale / 3:.2g}, and begin again.",
-        images_hash=pretraining_images.extra_images_hash,
-        image_names=pretraining_images.image_names,
+        images=images.images,
+        targets=np.zeros(len(images.images.indices), np.int64),
+        shard_ids=images.shard_ids,
+        advice=f"Lower its rate, for example --pretrain.lr_scale {plan.pretrain.lr_scale / 3:.2g}, and begin again.",
+        images_hash=images.extra_images_hash,
+        image_names=images.image_names,
     )
 
 

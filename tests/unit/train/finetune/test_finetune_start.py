@@ -276,17 +276,22 @@ def test_a_model_and_a_checkpoint_are_one_too_many(checkpoint):
         )
 
 
-def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
-    shape = dataclasses.replace(
+LARGE = weights.StartCheckpoint(
+    name="x",
+    path=Path("x"),
+    config=dataclasses.replace(
         BOTH, width=384, depth=12, heads=6, mlp_width=1536, patch=(14, 14), image_size=(518, 518)
-    )
-    some = weights.StartCheckpoint(
-        name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest=""
-    )
+    ),
+    spec=ImageSpec(height=518, width=518),
+    digest="",
+)
+
+
+def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
     found = dataclasses.replace(PHOTOS, channels=1)
     sizes, frozen = [], []
     for minutes in (3.0, 10.0, 60.0):
-        plan, _ = finetune_planner.draft_finetune_plan(found, dataclasses.replace(WISHES, minutes=minutes), CPU, some)
+        plan, _ = finetune_planner.draft_finetune_plan(found, dataclasses.replace(WISHES, minutes=minutes), CPU, LARGE)
         sizes.append(plan.model.image_size[0])
         frozen.append(plan.finetune.freeze_blocks)
     assert sizes == sorted(sizes) and sizes[0] == 112 and sizes[-1] == 224
@@ -294,17 +299,11 @@ def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
 
 
 def test_further_pictures_with_masks_do_not_shrink_all_of_them():
-    shape = dataclasses.replace(
-        BOTH, width=384, depth=12, heads=6, mlp_width=1536, patch=(14, 14), image_size=(518, 518)
-    )
-    some = weights.StartCheckpoint(
-        name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest=""
-    )
     wishes = dataclasses.replace(WISHES, minutes=2.0)
     sizes, why = [], ""
     for count in (5, 20, 200, 20_000):
         masks = dataclasses.replace(PHOTOS, task="segmentation", height=448, width=448, num_images=count)
-        plan, reasons = finetune_planner.draft_finetune_plan(masks, wishes, CPU, some)
+        plan, reasons = finetune_planner.draft_finetune_plan(masks, wishes, CPU, LARGE)
         sizes.append(plan.model.image_size[0])
         why = reasons["model.image_size"]
     assert sizes == [sizes[0]] * 4 and sizes[0] > 224
@@ -320,17 +319,11 @@ def test_further_pictures_with_masks_do_not_shrink_all_of_them():
     ],
 )
 def test_strips_keep_their_shape_in_as_many_patches_as_a_square(size, task, grid):
-    shape = dataclasses.replace(
-        BOTH, width=384, depth=12, heads=6, mlp_width=1536, patch=(14, 14), image_size=(518, 518)
-    )
-    some = weights.StartCheckpoint(
-        name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest=""
-    )
     aspect = size[1] / size[0]
     strips = dataclasses.replace(
         PHOTOS, channels=1, height=size[0], width=size[1], aspects=(aspect, aspect), task=task, num_images=300
     )
-    plan, reasons = finetune_planner.draft_finetune_plan(strips, WISHES, CPU, some)
+    plan, reasons = finetune_planner.draft_finetune_plan(strips, WISHES, CPU, LARGE)
     assert plan.model.grid == grid and not plan.model.is_tiled
     assert plan.image.size == plan.model.image_size
     shown = f"all pictures are strips, mostly {size[0]} high, {size[1]} wide, whose shape is kept; of "
@@ -338,7 +331,7 @@ def test_strips_keep_their_shape_in_as_many_patches_as_a_square(size, task, grid
     for wishes in (
         dataclasses.replace(WISHES, overrides={"image.fit": "pad"}), dataclasses.replace(WISHES, image_size=(224, 224)),
     ):  # fmt: skip
-        square, _ = finetune_planner.draft_finetune_plan(strips, wishes, CPU, some)
+        square, _ = finetune_planner.draft_finetune_plan(strips, wishes, CPU, LARGE)
         assert square.model.image_size[0] == square.model.image_size[1]
 
 
